@@ -50,7 +50,7 @@ quick-report:
 
 # Write the JSON Schemas that docs/ publishes.
 schema:
-    {{run}} python -m kernels_bench_tools.schema.json_schema docs
+    {{run}} python -m kernels_bench_tools.records.json_schema docs
 
 # Format, and fix what can be fixed automatically.
 fix:

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_struct, write_struct
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     BuildRun,
     CellRun,
     FrontMatter,
@@ -35,8 +35,8 @@ from kernels_bench_tools.schema.build import (
     ProjectInfo,
     Prose,
 )
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import (
     CacheState,
     Environment,
     Latency,
@@ -48,8 +48,8 @@ from kernels_bench_tools.schema.record import (
     Timer,
     Work,
 )
-from kernels_bench_tools.schema.record_io import write_records
-from kernels_bench_tools.schema.summary import Summary
+from kernels_bench_tools.records.record_io import write_records
+from kernels_bench_tools.records.summary import Summary
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 CODE = Path(__file__).read_text(encoding="utf-8").split("def ", 1)[0]

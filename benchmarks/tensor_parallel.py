@@ -17,10 +17,10 @@ import msgspec
 import torch
 from torch import distributed
 
-from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.L1.allreduce import AllReduce
-from kernels_bench_tools.tasks.config import load_config
-from kernels_bench_tools.tasks.forward_pass import PagedPass, randomize
+from kernels_bench_tools.models.baseline.build import build_model
+from kernels_bench_tools.models.baseline.L1.allreduce import AllReduce
+from kernels_bench_tools.models.config import load_config
+from kernels_bench_tools.models.forward_pass import PagedPass, randomize
 
 PHASES = ("prefill-2048", "decode-1", "decode-32")
 WARM_CALLS = 3

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import KbtError, Unsupported
-from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.records.record import Record, Status
 
 if TYPE_CHECKING:
     from kernels_bench_tools.hub import get_kernel
     from kernels_bench_tools.measure.harness import run_benchmark
     from kernels_bench_tools.measure.operator import Operator, Workload
-    from kernels_bench_tools.summarize.combine import combine
-    from kernels_bench_tools.summarize.suite import report_suite
-    from kernels_bench_tools.tasks.run_model import run_model
+    from kernels_bench_tools.models.run_model import run_model
+    from kernels_bench_tools.results.combine import combine
+    from kernels_bench_tools.results.suite import report_suite
 
 __version__ = "0.1.0"
 
@@ -39,11 +39,11 @@ __all__ = [
 _LAZY = {
     "Operator": "kernels_bench_tools.measure.operator",
     "Workload": "kernels_bench_tools.measure.operator",
-    "combine": "kernels_bench_tools.summarize.combine",
+    "combine": "kernels_bench_tools.results.combine",
     "get_kernel": "kernels_bench_tools.hub",
-    "report_suite": "kernels_bench_tools.summarize.suite",
+    "report_suite": "kernels_bench_tools.results.suite",
     "run_benchmark": "kernels_bench_tools.measure.harness",
-    "run_model": "kernels_bench_tools.tasks.run_model",
+    "run_model": "kernels_bench_tools.models.run_model",
 }
 
 

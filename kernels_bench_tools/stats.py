@@ -15,8 +15,8 @@ from math import comb, exp, hypot, inf, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_bench_tools.schema.record import TICK_MS
-from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Verdict
+from kernels_bench_tools.records.record import TICK_MS
+from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Estimate, Verdict
 
 _Array = NDArray[np.float64]
 

@@ -17,10 +17,11 @@ import pytest
 from devices import EPYC, H200
 from projects import ENVIRONMENT, once_per_run
 
+from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.records.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import (
     CacheState,
     Clocks,
     Environment,
@@ -33,12 +34,11 @@ from kernels_bench_tools.schema.record import (
     Status,
     Timer,
 )
-from kernels_bench_tools.schema.record_io import write_records
-from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.export import latency_csv
-from kernels_bench_tools.summarize.metrics import metric_infos
+from kernels_bench_tools.records.record_io import write_records
+from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.results.export import latency_csv
+from kernels_bench_tools.results.metrics import metric_infos
 from kernels_bench_tools.text import series_slug
 
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy

@@ -13,9 +13,10 @@ LAYERS = {
     "operators": "MEASURE",
     "hub": "MEASURE",
     "selfcheck": "MEASURE",
-    "tasks": "MEASURE",
-    "tasks.config": "FACTS",
-    "summarize": "SUMMARIZE",
+    "models": "MEASURE",
+    "models.config": "FACTS",
+    "results": "RESULTS",
+    "chart": "CHART",
     "notebooks": "RUN",
     "run": "RUN",
     "cluster": "RUN",
@@ -28,12 +29,13 @@ LAYERS = {
 MAY_IMPORT = {
     "FACTS": {"FACTS"},
     "MEASURE": {"FACTS", "MEASURE"},
-    "SUMMARIZE": {"FACTS", "SUMMARIZE"},
+    "RESULTS": {"FACTS", "RESULTS", "CHART"},
+    "CHART": {"FACTS", "RESULTS", "CHART"},
     "RUN": {"FACTS", "RUN"},
-    "PUBLISH": {"FACTS", "PUBLISH"},
+    "PUBLISH": {"FACTS", "RESULTS", "CHART", "PUBLISH"},
     # The public face loads its names lazily; importing it must stay as light as the facts.
     "FACE": {"FACTS"},
-    "CLI": {"FACTS", "RUN", "SUMMARIZE", "PUBLISH", "CLI", "FACE"},
+    "CLI": {"FACTS", "RUN", "RESULTS", "CHART", "PUBLISH", "CLI", "FACE"},
 }
 # Packages that only the command needs. Cells have them, too, but a cell that pins others must be able to measure.
 COMMAND = {
@@ -50,7 +52,8 @@ COMMAND |= {"rich", "typer", "uv", "uvnote", "yaml"}
 FORBIDDEN = {
     "FACTS": {"torch", "triton", "matplotlib", "kernels"} | COMMAND,
     "MEASURE": {"matplotlib"} | COMMAND,
-    "SUMMARIZE": {"torch", "triton", "kernels"} | COMMAND,
+    "RESULTS": {"torch", "triton", "kernels", "matplotlib"} | COMMAND,
+    "CHART": {"torch", "triton", "kernels"} | COMMAND,
     "RUN": {"torch", "triton", "matplotlib", "jinja2", "kernels"},
     "PUBLISH": {"torch", "triton", "matplotlib", "uvnote", "kernels"},
     "FACE": {"torch", "triton", "matplotlib", "kernels"} | COMMAND,

@@ -21,20 +21,20 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
+from kernels_bench_tools.records.build import BuildRun, Unfinished
+from kernels_bench_tools.records.record_io import effect_files, record_files
+from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import BuildRun, Unfinished
-from kernels_bench_tools.schema.record_io import effect_files, record_files
-from kernels_bench_tools.schema.summary import Report
-from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
-from kernels_bench_tools.summarize.missing import missing_summaries
 
 SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""

@@ -13,17 +13,17 @@ from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
-from kernels_bench_tools.report.operators import unknown_names
-from kernels_bench_tools.report.selfchecks import read_selfchecks
-from kernels_bench_tools.schema.build import is_implementation, operator_of
-from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import (
+from kernels_bench_tools.records.build import is_implementation, operator_of
+from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.record_io import (
     effect_files,
     own_samples,
     read_committed,
     read_effects,
     record_files,
 )
+from kernels_bench_tools.report.operators import unknown_names
+from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.text import plural
 
 

@@ -24,15 +24,15 @@ from kernels_bench_tools.cli.tables import fold_name, new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun
-from kernels_bench_tools.schema.device import Device, current_device
-from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow
-from kernels_bench_tools.schema.model import Phase, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import operator_of_module
-from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import EFFECTS, effect_part, read_committed, record_files
-from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
-from kernels_bench_tools.summarize.choose import (
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
+from kernels_bench_tools.records.device import Device, current_device
+from kernels_bench_tools.records.effect import MODEL_LEVEL, EffectRow
+from kernels_bench_tools.records.model import Phase, read_model_tasks
+from kernels_bench_tools.records.model_workloads import operator_of_module
+from kernels_bench_tools.records.record import Record, Status, device_of
+from kernels_bench_tools.records.record_io import EFFECTS, effect_part, read_committed, record_files
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
+from kernels_bench_tools.results.choose import (
     NO_OPERATOR,
     Choice,
     PhaseChoice,
@@ -42,11 +42,11 @@ from kernels_bench_tools.summarize.choose import (
     read_axes,
     unmeasured,
 )
-from kernels_bench_tools.summarize.choose import choose as choose_at
-from kernels_bench_tools.summarize.effect_files import read_effect
-from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.summarize.rows import Source
-from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.results.choose import choose as choose_at
+from kernels_bench_tools.results.effect_files import read_effect
+from kernels_bench_tools.results.metrics import speedup_with_interval
+from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import did_you_mean, milliseconds, plural, title_from_name, visible
 
 _VERDICT_WIDTH = len("separately")

@@ -29,34 +29,34 @@ from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.models.config import config_digest, config_from_huggingface
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
-from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
-from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     IMPLEMENTATIONS,
     TRANSFORMERS,
     EffectRequest,
     OtherCell,
     is_implementation,
 )
-from kernels_bench_tools.schema.effect import (
+from kernels_bench_tools.records.effect import (
     MODEL_LEVEL,
     Breakdown,
     EffectRow,
     breakdown_of,
     model_of_framework,
 )
-from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
-from kernels_bench_tools.schema.model_workloads import REPLACEABLE_OPERATORS
-from kernels_bench_tools.schema.outcome import reason_of
-from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import effect_file
-from kernels_bench_tools.summarize.effect import effect_rows
-from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.tasks.config import config_digest, config_from_huggingface
+from kernels_bench_tools.records.model import CONFIGS, find_model, phase_sizes
+from kernels_bench_tools.records.model_workloads import REPLACEABLE_OPERATORS
+from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.record_io import effect_file
+from kernels_bench_tools.results.effect import effect_rows
+from kernels_bench_tools.results.metrics import speedup_with_interval
+from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
+from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"

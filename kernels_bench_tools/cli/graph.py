@@ -15,8 +15,8 @@ from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import print_json
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.records.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.report.imports import Module, direct_imports, read_imports
-from kernels_bench_tools.schema.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.text import did_you_mean, plural
 
 _WIDTH = 80

@@ -14,8 +14,8 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.records.hub import BuildRequest, builds_folder
 from kernels_bench_tools.run.environment.base import with_package
-from kernels_bench_tools.schema.hub import BuildRequest, builds_folder
 
 MODULE = "kernels_bench_tools.hub.build"
 

@@ -28,8 +28,8 @@ from kernels_bench_tools.file_io import check_writable, read_file, real_path, wr
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.notebooks.header import PACKAGE
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
-from kernels_bench_tools.schema.settings import is_root
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.records.settings import is_root
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 _OWN = "softmax"

@@ -16,11 +16,11 @@ from kernels_bench_tools.cli.tables import count_processes, new_table, table_con
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
-from kernels_bench_tools.schema.build import FORWARD, has_other_code
-from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
-from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import read_committed, record_files
-from kernels_bench_tools.summarize.views import view_of
+from kernels_bench_tools.records.build import FORWARD, has_other_code
+from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
+from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.record_io import read_committed, record_files
+from kernels_bench_tools.results.views import view_of
 from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
 
 NOT_MEASURED, STALE = "not measured", "stale"
@@ -151,7 +151,7 @@ def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
 
 
 def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
-    from kernels_bench_tools.summarize.merge import by_workload, merge  # and numpy
+    from kernels_bench_tools.results.merge import by_workload, merge  # and numpy
 
     processes, whole = by_workload(entries)
     merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])

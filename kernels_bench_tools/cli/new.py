@@ -17,8 +17,8 @@ from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
-from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 _PACKAGE = Path(kernels_bench_tools.__file__).parent

@@ -15,9 +15,9 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.schema.build import BuildRun, CellRun
-from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_plain, read_records
+from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.record_io import Owner, cell_owner, is_plain, read_records
 from kernels_bench_tools.text import few, plural, visible
 
 

@@ -18,9 +18,9 @@ from kernels_bench_tools.cli.output import note, short_path, survey_notebooks
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.records.hub import LOCK_FILE, FetchedKernel, KernelRequest
 from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.run.environment.variables import cache_variables
-from kernels_bench_tools.schema.hub import LOCK_FILE, FetchedKernel, KernelRequest
 from kernels_bench_tools.text import plural
 
 MODULE = "kernels_bench_tools.hub.prefetch"

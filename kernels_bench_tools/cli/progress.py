@@ -9,9 +9,9 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Self
 
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, CellRun
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, CellRun
-from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.text import plural, visible
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import (
+from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.record_io import (
     Owner,
     cell_owner,
     effect_file,
@@ -33,6 +32,7 @@ from kernels_bench_tools.schema.record_io import (
     thin_record,
     write_records,
 )
+from kernels_bench_tools.run.locks import project_lock
 
 Destination = dict[Path, list[Record]]
 SourceFile = tuple[Path, Owner | None]

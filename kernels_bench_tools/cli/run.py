@@ -31,8 +31,7 @@ from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
-from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     BuildRun,
     CellRun,
     NotebookRun,
@@ -40,14 +39,15 @@ from kernels_bench_tools.schema.build import (
     is_implementation,
     operator_of,
 )
-from kernels_bench_tools.schema.device import Device, current_device
-from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed, record_file
-from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Verdict
-from kernels_bench_tools.summarize.compare import same_conditions
-from kernels_bench_tools.summarize.export import text_table
-from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
-from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.records.device import Device, current_device
+from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.record_io import cell_owner, ignore, read_committed, record_file
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
+from kernels_bench_tools.results.compare import same_conditions
+from kernels_bench_tools.results.export import text_table
+from kernels_bench_tools.results.rows import Comparison, Source, compare_records, whole_record
+from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import title_from_name, visible
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")

@@ -17,11 +17,11 @@ from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import check_writable, write_atomically
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import Processes
-from kernels_bench_tools.schema.device import current_device
 
 MODULE = "kernels_bench_tools.selfcheck"
 FOLDER = "selfcheck"

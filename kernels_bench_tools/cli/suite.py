@@ -23,11 +23,11 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.records.build import BuildRun
+from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.suite import Suite, SuiteReport, read_suite
+from kernels_bench_tools.results.suite import report_text
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.schema.build import BuildRun
-from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.suite import Suite, SuiteReport, read_suite
-from kernels_bench_tools.summarize.suite import report_text
 from kernels_bench_tools.text import did_you_mean, visible
 
 FOLDER = "suites"

@@ -10,13 +10,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Verdict
-from kernels_bench_tools.summarize.metrics import speedup_with_interval
+from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
+from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.text import interval, milliseconds, plural, visible
 
 if TYPE_CHECKING:  # it imports numpy, which lists do not need
-    from kernels_bench_tools.summarize.rows import Comparison
+    from kernels_bench_tools.results.rows import Comparison
 
 _VERDICT_WIDTH = len("1 process: no verdict")
 """Characters of a narrow column of verdicts, which is wrapped at spaces."""

@@ -33,13 +33,13 @@ from kernels_bench_tools.cluster.worker import WorkerInfo, describe_worker, run_
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish, outdated
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
-from kernels_bench_tools.schema.record import Failure, Status
 
 CONNECT_SECONDS = 5
 """How long a scheduler may take to answer."""

@@ -15,15 +15,15 @@ from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.hub import find_lock
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.shared import CONFIGURATIONS
 from kernels_bench_tools.run.environment.variables import forwarded_variables
-from kernels_bench_tools.schema.build import CellContext
-from kernels_bench_tools.schema.hub import find_lock
-from kernels_bench_tools.schema.settings import OPERATORS, operator_modules, shared_files
 
 SOURCES_LIMIT = 256 * 2**20
 """Bytes of one path source that may be sent; more is most likely a folder of data."""
@@ -172,7 +172,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def runner_digest() -> str:
     """Return a digest of the code of this package that runs cells, as it is on the disk now."""
-    return _package_digest("*.py", "schema/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
+    return _package_digest("*.py", "records/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
 
 
 def code_digest(environment: str, runner: str) -> str:
@@ -182,7 +182,7 @@ def code_digest(environment: str, runner: str) -> str:
     """
     if environment == "uv":
         return runner
-    parts = ("schema", "hub", "measure", "operators", "summarize")
+    parts = ("records", "hub", "measure", "operators", "results", "chart")
     return runner + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
 
 

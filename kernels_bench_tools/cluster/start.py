@@ -17,7 +17,7 @@ from distributed import Nanny, Scheduler, Status
 
 from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.schema.device import ask_smi
+from kernels_bench_tools.records.device import ask_smi
 
 JOIN_SECONDS = 30
 _POLL_SECONDS = 0.5

@@ -31,6 +31,7 @@ from kernels_bench_tools.cluster.payload import (
 from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.graph import Graph, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -39,7 +40,6 @@ from kernels_bench_tools.run.executor import LocalExecutor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.progress import ForwardedProgress, Progress
 from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.schema.device import Device, current_device
 
 _POLL_SECONDS = 0.05
 _ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}

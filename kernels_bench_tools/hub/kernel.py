@@ -12,7 +12,7 @@ from kernels_bench_tools.errors import KbtError, Unsupported
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.resolve import ResolvedKernel, ResolveOptions, resolve
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify, missing_package
-from kernels_bench_tools.schema.record import HubKernel
+from kernels_bench_tools.records.record import HubKernel
 
 SWITCH = "USE_HUB_KERNELS"
 OFF_VALUES = {"0", "OFF", "NO", "FALSE"}

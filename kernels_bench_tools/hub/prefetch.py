@@ -13,7 +13,7 @@ from kernels_bench_tools.hub.kernel import dependency_reference, prepare
 from kernels_bench_tools.hub.resolve import resolve_on_hub
 from kernels_bench_tools.hub.status import HubError, HubStatus
 from kernels_bench_tools.hub.store import KernelsLock, read_lock, write_lock
-from kernels_bench_tools.schema.hub import FetchedKernel, KernelRequest
+from kernels_bench_tools.records.hub import FetchedKernel, KernelRequest
 
 
 def main(path: Path) -> int:

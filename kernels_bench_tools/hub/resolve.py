@@ -34,8 +34,8 @@ from kernels_bench_tools.hub.store import (
     save_answer,
     snapshot_folder,
 )
-from kernels_bench_tools.schema.hub import SOURCE_BUILD, builds_folder, described_builds, find_lock
-from kernels_bench_tools.schema.record import HubKernel
+from kernels_bench_tools.records.hub import SOURCE_BUILD, builds_folder, described_builds, find_lock
+from kernels_bench_tools.records.record import HubKernel
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -20,7 +20,7 @@ from kernels_bench_tools.file_io import file_digest, read_file, read_struct, wri
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
-from kernels_bench_tools.schema.hub import SOURCE_BUILD_FILE, SourceBuild
+from kernels_bench_tools.records.hub import SOURCE_BUILD_FILE, SourceBuild
 from kernels_bench_tools.text import few
 
 if TYPE_CHECKING:

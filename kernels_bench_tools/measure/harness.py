@@ -27,9 +27,9 @@ from kernels_bench_tools.measure.remote import announce, serve, wait_for_turn
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
-from kernels_bench_tools.schema.build import FORWARD, CellContext
-from kernels_bench_tools.schema.record import Failure, Record, Status
-from kernels_bench_tools.schema.settings import OPERATORS
+from kernels_bench_tools.records.build import FORWARD, CellContext
+from kernels_bench_tools.records.record import Failure, Record, Status
+from kernels_bench_tools.records.settings import OPERATORS
 
 Implementation = Callable[..., Any]
 
@@ -177,8 +177,8 @@ def _measure_effect(
     context: CellContext,
 ) -> list[Record]:
     # Imported here because cells that measure workloads need no models.
-    from kernels_bench_tools.tasks.effect import measure_effect
-    from kernels_bench_tools.tasks.replacement import Substitute
+    from kernels_bench_tools.models.effect import measure_effect
+    from kernels_bench_tools.models.replacement import Substitute
 
     task.workloads = ",".join(operator.workload_sets)
     loaded, task.failure = _load(load)

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
-from kernels_bench_tools.schema.hub import LEFT_OUT
-from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import operator_calls
-from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
+from kernels_bench_tools.records.hub import LEFT_OUT
+from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.records.model_workloads import operator_calls
+from kernels_bench_tools.records.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.schema.settings import operator_modules, shared_files
+from kernels_bench_tools.records.settings import operator_modules, shared_files
 
 
 class _SourceLoader(SourceFileLoader):

@@ -25,7 +25,7 @@ from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.integrity.memory import lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
-from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.records.record import Failure, Record, Status
 
 MOST_BYTES = 2**36
 """Of one message; more would be a mistake or an attack."""

@@ -13,8 +13,8 @@ from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.timing.caches import cache_bytes
-from kernels_bench_tools.schema.record import Work
-from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
+from kernels_bench_tools.records.record import Work
+from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
 
 PEAK_RETRIES = 2
 """How often the peaks are measured again before a time counts as above the roofline."""

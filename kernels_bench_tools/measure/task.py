@@ -17,9 +17,9 @@ from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record,
 from kernels_bench_tools.measure.remote import RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.build import FORWARD, CellContext
-from kernels_bench_tools.schema.record import Failure, Judged, Latency, Record, Status, Timing
-from kernels_bench_tools.schema.roofline import peaks_for
+from kernels_bench_tools.records.build import FORWARD, CellContext
+from kernels_bench_tools.records.record import Failure, Judged, Latency, Record, Status, Timing
+from kernels_bench_tools.records.roofline import peaks_for
 from kernels_bench_tools.text import milliseconds
 
 QUICK_SET = "smoke"

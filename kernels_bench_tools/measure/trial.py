@@ -53,9 +53,9 @@ from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
-from kernels_bench_tools.schema.build import FORWARD
-from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
-from kernels_bench_tools.schema.roofline import LAUNCH_FACTOR, RooflineResult
+from kernels_bench_tools.records.build import FORWARD
+from kernels_bench_tools.records.record import REJECTING, Failure, Flag, Status, Work
+from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 
 BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
 """A call takes at most this much longer by this process's clock than by the candidate's: messages take 0.1 ms, and on

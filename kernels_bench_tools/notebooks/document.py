@@ -13,7 +13,7 @@ from kernels_bench_tools.notebooks.cell import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_commented, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
-from kernels_bench_tools.schema.build import FrontMatter, operator_of
+from kernels_bench_tools.records.build import FrontMatter, operator_of
 from kernels_bench_tools.text import is_unicode
 
 

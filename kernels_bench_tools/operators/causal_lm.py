@@ -24,6 +24,10 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
+from kernels_bench_tools.models.baseline.build import build_model
+from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.config import DType, ModelConfig
 from kernels_bench_tools.operators.decoder_layer import (
     EPSILON,
     Forward,
@@ -32,10 +36,6 @@ from kernels_bench_tools.operators.decoder_layer import (
     large_after_the_end,
 )
 from kernels_bench_tools.operators.mlp import MOST_MEAN
-from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
-from kernels_bench_tools.tasks.config import DType, ModelConfig
 
 AXES = (
     *("kind", "layers", "sequences", "tokens", "context", "hidden_dim"),

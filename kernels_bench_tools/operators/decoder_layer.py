@@ -20,14 +20,14 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.tasks.baseline.forward_context import (
+from kernels_bench_tools.models.baseline.forward_context import (
     AttentionMetadata,
     plan_batch,
     set_forward_context,
 )
-from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
-from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
-from kernels_bench_tools.tasks.config import ModelConfig
+from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L3.llama_decoder import LlamaDecoderLayer
+from kernels_bench_tools.models.config import ModelConfig
 
 AXES = (
     *("kind", "residual", "sequences", "tokens", "context", "hidden_dim"),

@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 from markupsafe import Markup
 
+from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.chart import ChartPanel, inline_chart
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
-from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.text import size
 
 MAX_ROWS = 200

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from kernels_bench_tools.records.build import CellRun, NotebookRun
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, preview
 from kernels_bench_tools.report.labels import Label, cell_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.schema.build import CellRun, NotebookRun
 from kernels_bench_tools.text import visible, without_styles
 
 OPERATORS = "operators"

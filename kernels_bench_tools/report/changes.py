@@ -12,12 +12,8 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.report.labels import Label
-from kernels_bench_tools.report.operators import OperatorReport
-from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.rows import day, view_title
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import (
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     SMALLEST_EFFECT,
     DeviceSummary,
@@ -26,6 +22,10 @@ from kernels_bench_tools.schema.summary import (
     Row,
     geometric_mean,
 )
+from kernels_bench_tools.report.labels import Label
+from kernels_bench_tools.report.operators import OperatorReport
+from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.rows import day, view_title
 from kernels_bench_tools.text import times
 
 MAX_SHOWN = 12

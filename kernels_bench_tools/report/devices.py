@@ -9,14 +9,14 @@ from statistics import median
 
 from markupsafe import Markup
 
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Environment
+from kernels_bench_tools.records.record_io import RecordHead, read_heads
+from kernels_bench_tools.records.summary import DeviceSummary
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.rows import DeviceResults
 from kernels_bench_tools.report.sparklines import sentinel_sparkline
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment
-from kernels_bench_tools.schema.record_io import RecordHead, read_heads
-from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.text import grouped, size
 
 _MAX_MARKS = 400

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report.chart import inline_chart
-from kernels_bench_tools.report.operators import OperatorReport, notebook_title
-from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import page_path
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.effect import (
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.effect import (
     Breakdown,
     EffectRow,
     EffectSummary,
     breakdown_of,
     model_and_framework,
 )
-from kernels_bench_tools.schema.model import phase_sizes
-from kernels_bench_tools.schema.record_io import effect_part
+from kernels_bench_tools.records.model import phase_sizes
+from kernels_bench_tools.records.record_io import effect_part
+from kernels_bench_tools.report.chart import inline_chart
+from kernels_bench_tools.report.operators import OperatorReport, notebook_title
+from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.paths import page_path
 from kernels_bench_tools.text import grouped
 
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.report.labels import Label, status_label
-from kernels_bench_tools.report.operators import OperatorReport
-from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.schema.build import CellRun, NotebookRun, operator_of
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import (
+from kernels_bench_tools.records.build import CellRun, NotebookRun, operator_of
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.record_io import (
     cell_owner,
     is_plain,
     read_committed,
     read_effects,
     read_records,
 )
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row
+from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.labels import Label, status_label
+from kernels_bench_tools.report.operators import OperatorReport
+from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.text import grouped
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")

@@ -55,7 +55,7 @@ def imports_of_models() -> Mapping[Module, Sequence[Module]]:
 
 def _modules(imports: ImportGraph) -> Iterator[tuple[str, Module]]:
     """Yield each module that defines a class."""
-    folder = Path(__file__).parents[1] / "tasks" / "baseline"
+    folder = Path(__file__).parents[1] / "models" / "baseline"
     for name in sorted(imports.find_descendants(_ROOT)):
         file = name.removeprefix(f"{_ROOT}.").replace(".", "/") + ".py"
         if not file.startswith("L") or not (folder / file).is_file():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.schema.build import CellRun
-from kernels_bench_tools.schema.effect import EffectVerdict
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.records.build import CellRun
+from kernels_bench_tools.records.effect import EffectVerdict
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import Verdict
 
 
 class Label(NamedTuple):

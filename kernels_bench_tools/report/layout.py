@@ -9,6 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
+from kernels_bench_tools.records.record_io import RecordHead
+from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
@@ -20,9 +23,6 @@ from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
-from kernels_bench_tools.schema.record_io import RecordHead
-from kernels_bench_tools.schema.summary import Report
 
 
 @dataclass(frozen=True)

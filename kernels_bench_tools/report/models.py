@@ -12,10 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.report.imports import Module, imports_of_models
-from kernels_bench_tools.report.operators import OperatorReport
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.model import (
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.model import (
     CONFIGS,
     DERIVED,
     RANKS,
@@ -26,16 +24,16 @@ from kernels_bench_tools.schema.model import (
     model_keys,
     read_model_tasks,
 )
-from kernels_bench_tools.schema.model_workloads import (
+from kernels_bench_tools.records.model_workloads import (
     OPERATORS,
     blocks_of,
     called_workload,
     compared_axes,
     operator_of_module,
 )
-from kernels_bench_tools.schema.settings import OPERATORS as OWN_OPERATORS
-from kernels_bench_tools.schema.settings import find_settings, operator_modules
-from kernels_bench_tools.schema.summary import (
+from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
+from kernels_bench_tools.records.settings import find_settings, operator_modules
+from kernels_bench_tools.records.summary import (
     DeviceSummary,
     Gain,
     Point,
@@ -44,6 +42,8 @@ from kernels_bench_tools.schema.summary import (
     WorkloadSummary,
     predict,
 )
+from kernels_bench_tools.report.imports import Module, imports_of_models
+from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.text import grouped
 
 _ABOUT = ("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator")

@@ -13,22 +13,22 @@ import msgspec
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.report.cells import OPERATORS
-from kernels_bench_tools.report.labels import Label, cell_label, status_label
-from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
-from kernels_bench_tools.report.rows import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     CellRun,
     NotebookRun,
     has_other_code,
     is_implementation,
     operator_of,
 )
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import is_linked, record_files
-from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.record_io import is_linked, record_files
+from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary
+from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report.cells import OPERATORS
+from kernels_bench_tools.report.labels import Label, cell_label, status_label
+from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
+from kernels_bench_tools.report.rows import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
 
 LATENCY = "latency.svg"

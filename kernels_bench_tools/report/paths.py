@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from kernels_bench_tools.schema.build import NotebookRun
+from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.text import slugify
 
 DEVICES = "devices/index.html"

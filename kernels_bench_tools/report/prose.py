@@ -24,9 +24,9 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
+from kernels_bench_tools.records.build import CellRun, NotebookRun, Prose
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(
     r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"

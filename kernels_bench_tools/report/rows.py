@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.model import CONFIGS, model_keys
-from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.summary import (
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.model import CONFIGS, model_keys
+from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
     Estimate,

@@ -10,7 +10,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
+from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
 
 _FOLDER = "selfcheck"
 _METHODS = {"timer": "Timer of 5", "do_bench_cudagraph": "…_cudagraph"}

@@ -9,6 +9,9 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.records.build import BuildRun, NotebookRun, Unfinished
+from kernels_bench_tools.records.record_io import is_plain, read_heads
+from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import import_graph, pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
 from kernels_bench_tools.report.cells import is_long, log_files
@@ -46,9 +49,6 @@ from kernels_bench_tools.report.paths import (
 )
 from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
-from kernels_bench_tools.schema.build import BuildRun, NotebookRun, Unfinished
-from kernels_bench_tools.schema.record_io import is_plain, read_heads
-from kernels_bench_tools.schema.summary import Report, Summary
 from kernels_bench_tools.text import visible, without_homes
 
 

@@ -8,8 +8,8 @@ from statistics import median
 
 from markupsafe import Markup, escape
 
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Row
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import DeviceSummary, Row
 from kernels_bench_tools.text import milliseconds
 
 _WIDTH, _HEIGHT, _MARGIN = 320, 120, 8

@@ -17,16 +17,7 @@ from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
-from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.run.cell import describe_cell
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
-from kernels_bench_tools.run.executor import Executor, LocalExecutor
-from kernels_bench_tools.run.git import Checkout
-from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
-from kernels_bench_tools.run.progress import Progress, serialize
-from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     FORWARD,
     BuildRun,
     CellRun,
@@ -37,9 +28,18 @@ from kernels_bench_tools.schema.build import (
     Unfinished,
     operator_of,
 )
-from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.model import DERIVED, model_keys
-from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
+from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.model import DERIVED, model_keys
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules
+from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cell import describe_cell
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
+from kernels_bench_tools.run.executor import Executor, LocalExecutor
+from kernels_bench_tools.run.git import Checkout
+from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
+from kernels_bench_tools.run.progress import Progress, serialize
+from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.text import did_you_mean, grouped
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}

@@ -14,14 +14,7 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
-from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
-from kernels_bench_tools.run.cell_outputs import Collected
-from kernels_bench_tools.run.cell_records import add_failure, check_records, read_outcome
-from kernels_bench_tools.run.environment.base import Prepared
-from kernels_bench_tools.run.log_text import failure_from_log, is_disk_full, is_out_of_memory, last_line
-from kernels_bench_tools.run.process.judge import JudgedProcess
-from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     CONTEXT_VARIABLE,
     NEEDS_VARIABLE,
     CellContext,
@@ -31,9 +24,16 @@ from kernels_bench_tools.schema.build import (
     Needs,
     is_implementation,
 )
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.outcome import Outcome, cell_status
-from kernels_bench_tools.schema.record import Failure, Status
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.outcome import Outcome, cell_status
+from kernels_bench_tools.records.record import Failure, Status
+from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
+from kernels_bench_tools.run.cell_outputs import Collected
+from kernels_bench_tools.run.cell_records import add_failure, check_records, read_outcome
+from kernels_bench_tools.run.environment.base import Prepared
+from kernels_bench_tools.run.log_text import failure_from_log, is_disk_full, is_out_of_memory, last_line
+from kernels_bench_tools.run.process.judge import JudgedProcess
+from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size
 

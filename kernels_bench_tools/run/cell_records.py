@@ -12,12 +12,11 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern
-from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
-from kernels_bench_tools.schema.build import CellContext
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.outcome import Outcome, outcome_of
-from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Judged, Record, Status
-from kernels_bench_tools.schema.record_io import (
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.outcome import Outcome, outcome_of
+from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Judged, Record, Status
+from kernels_bench_tools.records.record_io import (
     finite_json,
     ignore,
     is_plain,
@@ -26,6 +25,7 @@ from kernels_bench_tools.schema.record_io import (
     valid_lines,
     write_records,
 )
+from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 
 
 def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False) -> str:

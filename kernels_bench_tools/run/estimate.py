@@ -8,10 +8,10 @@ from statistics import fmean
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record_io import read_heads, record_file
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.environment.vectors import may_compile
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record_io import read_heads, record_file
 from kernels_bench_tools.text import grouped
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0

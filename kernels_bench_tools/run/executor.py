@@ -15,6 +15,9 @@ from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Job
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -44,9 +47,6 @@ from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
-from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, Job
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Failure, Status
 
 
 class Executor(Protocol):

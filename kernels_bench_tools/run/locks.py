@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.device import Device, hardware_id
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.device import Device, hardware_id
 from kernels_bench_tools.text import slugify
 
 _POLL_SECONDS = 0.25

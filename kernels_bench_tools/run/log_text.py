@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernels_bench_tools.records.record import Failure
 from kernels_bench_tools.run.environment.variables import user_cache
-from kernels_bench_tools.schema.record import Failure
 from kernels_bench_tools.text import without_homes, without_styles
 
 _REASON_LENGTH = 300

@@ -12,12 +12,12 @@ from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import survey_targets
+from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.build import BuildOptions, check_workloads
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import UPSTREAM, Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.schema.device import current_device
 
 ORDER = "needs"
 """The ingredient that lists the needed cells; a change of it is shown as the cells that were added or removed."""

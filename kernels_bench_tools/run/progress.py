@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kernels_bench_tools.schema.build import CellRun
+from kernels_bench_tools.records.build import CellRun
 
 
 class Progress:

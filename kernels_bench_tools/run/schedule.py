@@ -22,6 +22,8 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
+from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest
+from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -34,8 +36,6 @@ from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
-from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
-from kernels_bench_tools.schema.record import Failure, Provenance, Status
 
 LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
@@ -25,7 +26,6 @@ from kernels_bench_tools.run.process.judge import Turn
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, Deviation, find_deviations, flag_records, read_times
-from kernels_bench_tools.schema.record import Status
 
 
 def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[CellName, int]]:

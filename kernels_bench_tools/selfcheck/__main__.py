@@ -15,7 +15,7 @@ import torch
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.device.environment import describe_device, describe_environment, torch_device
 from kernels_bench_tools.measure.device.peaks import measure_peaks
-from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
+from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.selfcheck import agreement, ncu, processes, timers
 from kernels_bench_tools.selfcheck.cases import find_cases
 

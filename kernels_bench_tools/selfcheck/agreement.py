@@ -11,7 +11,7 @@ import torch
 
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.measure import measure
-from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
+from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case
 from kernels_bench_tools.selfcheck.ncu import run_ncu
 from kernels_bench_tools.selfcheck.timers import make_draw

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from kernels_bench_tools.measure.timing.measure import measure
-from kernels_bench_tools.schema.selfcheck import Check
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.records.selfcheck import Check
+from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
 from kernels_bench_tools.selfcheck.timers import repeat, wait
 from kernels_bench_tools.stats import (

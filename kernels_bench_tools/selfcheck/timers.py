@@ -21,7 +21,7 @@ from kernels_bench_tools.measure.timing.cupti import (
     retry,
     split_batch,
 )
-from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.records.selfcheck import Check
 from kernels_bench_tools.selfcheck.cases import Case, find_cases
 
 Draw = Callable[[int], list[float]]

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import Row, Summary
+from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import Row, Summary
 
 Build = Callable[..., subprocess.CompletedProcess[str]]
 ARTIFACTS = Path("site/layer_norm/results/artifacts/combine")

@@ -8,7 +8,7 @@ import pytest
 from projects import run_kbt
 from written_records import write_implementation
 
-from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.records.device import current_device
 
 BUILD = ("build", "--env", "current")
 FAILED = {"lat_ms": None, "ok": False, "err": {"type": "RuntimeError", "msg": "bad shape"}}

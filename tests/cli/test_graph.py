@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from projects import assert_one_line, run_kbt
 
-from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 
 
 @cache

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from projects import run_kbt
 
-from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.records.device import current_device
 
 OPERATOR = "models/tiny-1.0"
 RECORD = {"ts": "t", "run": "r", "impl": "eager", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}

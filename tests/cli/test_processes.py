@@ -11,10 +11,10 @@ from rich.console import Console
 from written_records import write_implementation
 
 from kernels_bench_tools.cli.tables import comparison_table
-from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.record_io import read_records
-from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.rows import Comparison
+from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.record_io import read_records
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.rows import Comparison
 
 IMPOSSIBLE = {
     "status": "exceeds_physics",

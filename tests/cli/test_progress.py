@@ -4,8 +4,8 @@ import pytest
 
 from kernels_bench_tools.cli import progress as module
 from kernels_bench_tools.cli.progress import PlainProgress
-from kernels_bench_tools.schema.build import CellRun
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.records.build import CellRun
+from kernels_bench_tools.records.record import Status
 
 A, B, C = (f"op/impls/{name}.md:benchmark" for name in "abc")
 

@@ -17,8 +17,8 @@ from projects import PYTHON, survivors, wait_until
 from workspace import MEASURED, MEASURING, make_wheel
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import CellRun
 
 WRITE = f"""
 import json, os, time

@@ -11,7 +11,7 @@ import pytest
 
 from kernels_bench_tools.hub import HubStatus
 from kernels_bench_tools.hub.store import read_lock
-from kernels_bench_tools.schema.hub import find_lock
+from kernels_bench_tools.records.hub import find_lock
 
 Place = Any
 

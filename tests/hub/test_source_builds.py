@@ -18,8 +18,8 @@ from kernels_bench_tools.hub.build.compilers import Compilers
 from kernels_bench_tools.hub.build.plan import make_plan
 from kernels_bench_tools.hub.source import CudaGeneral, find_source, read_source
 from kernels_bench_tools.measure.operator import failed_status
-from kernels_bench_tools.schema.hub import BuildRequest
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.records.hub import BuildRequest
+from kernels_bench_tools.records.record import Status
 
 # The kit is no part of the package, and tests are no package.
 sys.path.insert(0, str(Path(__file__).parent))

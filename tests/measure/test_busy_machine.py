@@ -13,7 +13,7 @@ import torch
 
 from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 
 @contextmanager

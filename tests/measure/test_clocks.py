@@ -17,7 +17,7 @@ from kernels_bench_tools.measure.device.clocks import (
     clock_flags,
     summarize_clocks,
 )
-from kernels_bench_tools.schema.record import Clocks, Flag
+from kernels_bench_tools.records.record import Clocks, Flag
 
 READER = """
 import json, time

@@ -24,7 +24,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     compare,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 
 def judge(

@@ -16,7 +16,7 @@ from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.operators.rotary import reference as rotate
-from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Record, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 

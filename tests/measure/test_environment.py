@@ -8,7 +8,7 @@ from kernels_bench_tools.measure.device.environment import (
     gpu_uuid,
     imported_packages,
 )
-from kernels_bench_tools.schema.device import cpu_device
+from kernels_bench_tools.records.device import cpu_device
 
 
 def test_a_cpu_has_no_gpu_s_properties() -> None:

@@ -30,7 +30,7 @@ from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
-from kernels_bench_tools.schema.record import REJECTING, CacheState, Flag, Record, Status, Timer
+from kernels_bench_tools.records.record import REJECTING, CacheState, Flag, Record, Status, Timer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.schema.record import REJECTING, Flag, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -7,8 +7,8 @@ import torch
 
 from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
-from kernels_bench_tools.schema.record import Regime, Work
-from kernels_bench_tools.schema.roofline import Limits, assess
+from kernels_bench_tools.records.record import Regime, Work
+from kernels_bench_tools.records.roofline import Limits, assess
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -41,7 +41,7 @@ from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing import calls as calls_module
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.record import REJECTING, Flag, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 DEVICE = "cpu"
 WORKLOAD = Workload(name="w", axes={"batch": 5, "seq_len": 80, "hidden_dim": 256}, dtype="float32")

@@ -12,10 +12,10 @@ from projects import ROOT, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.measure.remote import JudgeError, RemoteCandidate, wait_for_turn
-from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.record import Judged, Record, Status
-from kernels_bench_tools.schema.record_io import read_records
-from kernels_bench_tools.schema.summary import Row, Summary
+from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.record import Judged, Record, Status
+from kernels_bench_tools.records.record_io import read_records
+from kernels_bench_tools.records.summary import Row, Summary
 
 SECONDS = 1500
 """For one build of all cells."""

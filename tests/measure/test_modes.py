@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.modes import in_mode, start_autograd, timed_fun
 from kernels_bench_tools.measure.operator import Workload, find_operator, tensors_of
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.record import REJECTING, Status
+from kernels_bench_tools.records.record import REJECTING, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets")
 

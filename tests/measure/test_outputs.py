@@ -12,7 +12,7 @@ from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 WORKLOAD = Workload(name="pair", axes={"rows": 16, "columns": 64}, dtype="float32")
 

@@ -1,5 +1,5 @@
 from kernels_bench_tools.measure.task import heading, result_line
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.records.record import (
     Failure,
     Flag,
     Latency,

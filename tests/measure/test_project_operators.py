@@ -12,8 +12,8 @@ from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.operator import find_operator
-from kernels_bench_tools.schema.build import CellContext
-from kernels_bench_tools.schema.record import Judged, Status
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.record import Judged, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets")
 

@@ -1,7 +1,7 @@
 import pytest
 
-from kernels_bench_tools.schema.record import Regime, Work
-from kernels_bench_tools.schema.roofline import (
+from kernels_bench_tools.records.record import Regime, Work
+from kernels_bench_tools.records.roofline import (
     CPU_MARGIN,
     Limits,
     RooflineResult,

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     timing,
     warm_up,
 )
-from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer
+from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
 
 TICK = 32e-6
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.schema.device import cpu_device
-from kernels_bench_tools.schema.record import Environment
-from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
+from kernels_bench_tools.records.device import cpu_device
+from kernels_bench_tools.records.record import Environment
+from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
 from kernels_bench_tools.selfcheck.__main__ import table_lines
 from kernels_bench_tools.selfcheck.agreement import check_cost, check_ncu, check_processes, other_methods
 from kernels_bench_tools.selfcheck.cases import find_cases

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.schema.record import CacheState, Record, Timer
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.records.record import CacheState, Record, Timer
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
 from kernels_bench_tools.selfcheck.processes import (
     HOW,
@@ -22,7 +23,6 @@ from kernels_bench_tools.selfcheck.processes import (
     verdict,
 )
 from kernels_bench_tools.stats import Groups
-from kernels_bench_tools.summarize.compare import compare
 
 
 def pair(candidate: float, baseline: float, noise: float = 0.01, seed: int = 0) -> Pair:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.schema.selfcheck import SelfCheck
+from kernels_bench_tools.records.selfcheck import SelfCheck
 from kernels_bench_tools.selfcheck.__main__ import main
 from kernels_bench_tools.selfcheck.agreement import other_methods
 from kernels_bench_tools.selfcheck.cases import find_cases, slowed_case

@@ -4,8 +4,8 @@ import pytest
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
-from kernels_bench_tools.schema.record import Regime, Work
-from kernels_bench_tools.schema.roofline import peaks_for
+from kernels_bench_tools.records.record import Regime, Work
+from kernels_bench_tools.records.roofline import peaks_for
 
 pytestmark = pytest.mark.usefixtures("small_buffers")
 

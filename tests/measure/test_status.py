@@ -1,7 +1,7 @@
 import pytest
 
 from kernels_bench_tools.measure.trial import decide
-from kernels_bench_tools.schema.record import REJECTING, Flag, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 
 def test_incorrect_comes_before_above_the_roofline_before_rejected() -> None:

@@ -27,7 +27,7 @@ from kernels_bench_tools.measure.timing.measure import (
     uneven,
 )
 from kernels_bench_tools.measure.timing.sampling import Call, SamplingLimits, summarize
-from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer
+from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
 
 QUICK = SamplingLimits(warmup_seconds=0.05, sample_seconds=0.1)
 

@@ -21,7 +21,7 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Inputs, Operator, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.records.record import Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.schema.model import DERIVED, model_keys
+from kernels_bench_tools.records.model import DERIVED, model_keys
 
 OPERATOR: Operator = find_operator("activation")
 

@@ -14,7 +14,7 @@ from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 OPERATOR: Operator = find_operator("cross_entropy")
 

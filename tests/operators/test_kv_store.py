@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.kv_store import reference, torch_store
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 OPERATOR: Operator = find_operator("kv_store")
 IN_PLACE = OPERATOR.adapted(in_place=True)

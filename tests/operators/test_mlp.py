@@ -20,8 +20,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
 from kernels_bench_tools.operators.mlp import reference
-from kernels_bench_tools.tasks.baseline.L2.llama_mlp import LlamaMLP
 
 OPERATOR: Operator = find_operator("mlp")
 

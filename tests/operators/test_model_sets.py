@@ -6,9 +6,9 @@ import pytest
 
 from kernels_bench_tools import operators
 from kernels_bench_tools.measure.operator import find_operator, model_sets
-from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import REPLACEABLE, REPLACEABLE_OPERATORS
-from kernels_bench_tools.tasks.replacement import BINDINGS
+from kernels_bench_tools.models.replacement import BINDINGS
+from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.records.model_workloads import REPLACEABLE, REPLACEABLE_OPERATORS
 
 KERNELS = {
     "rms_norm": ("RMSNorm",),

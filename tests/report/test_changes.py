@@ -8,9 +8,9 @@ import pytest
 from markup import text_of
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Report, Row
 from kernels_bench_tools.report.changes import read_report
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
 
 Edit = Callable[[Report], None]
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from builds import latency
 
+from kernels_bench_tools.records.device import cuda_device
+from kernels_bench_tools.records.record import Clocks, FirstCall, Record
+from kernels_bench_tools.records.record_io import write_records
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.details import device_details
-from kernels_bench_tools.schema.device import cuda_device
-from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
-from kernels_bench_tools.schema.record_io import write_records
 
 GPU, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 

@@ -10,12 +10,12 @@ from effect_records import H200, effect_record
 from markup import text_of
 from msgspec.structs import replace
 
+from kernels_bench_tools.records.record import Failure, Part, Record, Status
+from kernels_bench_tools.records.record_io import effect_file, effect_files, encode_record, write_records
+from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.record import Failure, Part, Record, Status
-from kernels_bench_tools.schema.record_io import effect_file, effect_files, encode_record, write_records
-from kernels_bench_tools.schema.summary import DeviceSummary, Summary
-from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect
 
 MODEL = "llama-3.2-1b"
 LLAMA = f"models/{MODEL}.html"
@@ -183,7 +183,7 @@ def test_a_phase_of_which_nothing_was_predicted_has_a_table_and_no_ladder(tmp_pa
 
 def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, monkeypatch, read_page):
     write(tmp_path, records())
-    for loaded in [name for name in sys.modules if ".summarize.chart." in name]:
+    for loaded in [name for name in sys.modules if ".chart." in name]:
         monkeypatch.delitem(sys.modules, loaded)
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)

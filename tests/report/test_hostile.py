@@ -5,9 +5,9 @@ import time
 import msgspec
 import pytest
 
+from kernels_bench_tools.records.build import Prose
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.page import Links
-from kernels_bench_tools.schema.build import Prose
 
 ROOT_HOME = "/" + "root"
 

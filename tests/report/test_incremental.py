@@ -4,11 +4,11 @@ import pytest
 from builds import notebook_run
 from projects import contents
 
+from kernels_bench_tools.records.build import FrontMatter, Prose, Unfinished
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import FrontMatter, Prose, Unfinished
-from kernels_bench_tools.schema.record import Status
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
 RENDERERS = [name for name, value in vars(pages).items() if name.endswith("_page") and callable(value)]

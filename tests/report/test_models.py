@@ -14,18 +14,18 @@ from builds import build_of, notebook_run
 from devices import H200
 from markup import text_of
 
+from kernels_bench_tools.records import model
+from kernels_bench_tools.records.build import BuildRun
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.model import DERIVED, RANKS, model_keys, read_model_tasks
+from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.report import models
 from kernels_bench_tools.report.imports import imports_of_models
 from kernels_bench_tools.report.operators import find_operators
 from kernels_bench_tools.report.output import keys
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema import model
-from kernels_bench_tools.schema.build import BuildRun
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.model import DERIVED, RANKS, model_keys, read_model_tasks
-from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 
 LLAMA = "models/llama-3.2-1b.html"
 ADD, ALONE, UNRANKED = "AddRMS_B1_S1_D2048", "RMS_B1_S1_D2048", "RMS_B32_S1_D2048"

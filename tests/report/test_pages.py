@@ -5,9 +5,9 @@ import re
 import pytest
 from markup import text_of
 
-from kernels_bench_tools.schema.build import code_digest
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import Verdict
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"

@@ -6,10 +6,10 @@ from builds import notebook_run
 from projects import contents
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.records.build import BuildRun, Prose
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report.output.folder import OutputFolder
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import BuildRun, Prose
-from kernels_bench_tools.schema.record import Status
 
 COMBINED = "layer_norm/results/combined_results.md"
 TRITON = "layer_norm/impls/triton_layer_norm.md"

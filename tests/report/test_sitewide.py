@@ -9,10 +9,10 @@ from builds import notebook_run
 from jsonschema import Draft202012Validator
 from markup import text_of
 
+from kernels_bench_tools.records.build import Prose
+from kernels_bench_tools.records.record import Flag, Regime, Status
+from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.report.labels import VERDICTS, status_label
-from kernels_bench_tools.schema.build import Prose
-from kernels_bench_tools.schema.record import Flag, Regime, Status
-from kernels_bench_tools.schema.summary import Verdict
 
 ROOT = Path(__file__).parents[2]
 H200 = "devices/nvidia-h200.html"

@@ -15,11 +15,11 @@ import psutil
 from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
-from kernels_bench_tools.schema.build import BuildRun, CellRun
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.summarize.missing import missing_summaries
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

@@ -10,8 +10,8 @@ from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.schema.build import BuildRun
 
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
 COMBINE = NEEDS + "print([(c['notebook'], c['status'], c['front']['title']) for c in needs['cells']])"
@@ -117,7 +117,7 @@ def test_an_edited_local_package_runs_the_cell(workspace):
         ("operators/op.py", [X]),
         ("hub/fetching.py", [X]),
         ("records.py", [X, "z.md:a"]),
-        ("summarize/combine.py", ["z.md:a"]),
+        ("results/combine.py", ["z.md:a"]),
         ("selfcheck/floors.py report/site.py run/cell.py cli/build.py", []),
     ],
 )
@@ -182,13 +182,13 @@ def test_modules_of_the_models_run_only_cells_of_an_operator_that_imports_them(w
     workspace.write("kernels_bench_tools/__init__.py", "")
     workspace.write("kernels_bench_tools/operators/op.py", "")
     workspace.write("kernels_bench_tools/operators/norm.py", "")
-    module = workspace.write("kernels_bench_tools/tasks/baseline/L1/norm.py", "")
+    module = workspace.write("kernels_bench_tools/models/baseline/L1/norm.py", "")
     workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
     workspace.build()
     module.write_text("x = 1")
 
     assert workspace.build().started == []
-    own = "from kernels_bench_tools.tasks.baseline.L1 import norm"
+    own = "from kernels_bench_tools.models.baseline.L1 import norm"
     workspace.write("kernels_bench_tools/operators/op.py", own)
     workspace.build()
     module.write_text("x = 2")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import DamagedEntryError, StoredResult, read_entry
 from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.schema.record import Status
 
 KEY = "0123abcd"
 
@@ -136,7 +136,7 @@ import sys
 from pathlib import Path
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.records.record import Status
 cache = CellCache(Path(sys.argv[1]))
 cache.sweep()
 for number in range(100_000):

@@ -5,11 +5,11 @@ import shutil
 import pytest
 from workspace import MEASURING, WRITE
 
+from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.run import build as scheduler
 from kernels_bench_tools.run import plan as staleness
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, plan_build
-from kernels_bench_tools.schema.device import cuda_device
 
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 SOURCES = (

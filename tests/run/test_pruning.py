@@ -7,9 +7,9 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
-from kernels_bench_tools.schema.record import Status
 
 HALF_MEGABYTE = 500_000
 

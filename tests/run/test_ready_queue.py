@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.run.schedule import ReadyQueue
-from kernels_bench_tools.schema.build import FrontMatter
 
 NOTEBOOK = Notebook(Path("n.md"), "n.md", "", FrontMatter(), [])
 BASELINE = Notebook(Path("n.md"), "n.md", "", FrontMatter(baseline=True), [])

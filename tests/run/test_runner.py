@@ -8,9 +8,9 @@ import pytest
 from projects import survivors, wait_until
 from workspace import MEASURING, WRITE
 
+from kernels_bench_tools.records.record import Environment, Failure, Record, Status
+from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.run.log_text import without_paths
-from kernels_bench_tools.schema.record import Environment, Failure, Record, Status
-from kernels_bench_tools.schema.record_io import read_records
 
 ROOT_HOME = "/" + "root"
 
@@ -199,7 +199,7 @@ def test_another_operating_system_is_unsupported(workspace, front, reason):
 
 def test_a_cell_gets_its_context_and_needs(workspace):
     code = """
-from kernels_bench_tools.schema.build import CellContext, Needs
+from kernels_bench_tools.records.build import CellContext, Needs
 import json
 context = CellContext.load()
 print([context.operator, context.implementation, context.workloads, context.family])

@@ -11,9 +11,9 @@ from projects import PYTHON, git
 from workspace import MEASURED, MEASURING, WRITE
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.locks import device_lock, project_lock
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.device import current_device
 
 SPAN = "import time\nprint(time.monotonic()); time.sleep(0.4); print(time.monotonic())\n"
 
@@ -181,7 +181,7 @@ def test_the_result_has_prose_and_cells_in_order(workspace):
 
 
 def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
-    code = """from kernels_bench_tools.schema.build import CellContext
+    code = """from kernels_bench_tools.records.build import CellContext
 origin = CellContext.load().origin
 print(origin.commit, origin.dirty)"""
     workspace.cell("n.md", code)

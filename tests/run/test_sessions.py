@@ -4,13 +4,13 @@ import pytest
 from filelock import FileLock, Timeout
 from workspace import MEASURED, MEASURING
 
+from kernels_bench_tools.records.device import cuda_device, current_device, hardware_id
+from kernels_bench_tools.records.record import Flag
+from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
-from kernels_bench_tools.schema.device import cuda_device, current_device, hardware_id
-from kernels_bench_tools.schema.record import Flag
-from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.text import slugify
 
 X, Y = "op/impls/x.md", "op/impls/y.md"

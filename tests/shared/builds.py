@@ -4,9 +4,9 @@ from typing import Any
 
 from devices import H200
 
-from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Latency
+from kernels_bench_tools.records.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Latency
 
 
 def latency(ms: float = 1.0, **fields: Any) -> Latency:

@@ -9,9 +9,9 @@ from tiny_configs import HUGGINGFACE
 from torch import Tensor, nn
 
 from kernels_bench_tools.measure.task import Task
-from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
-from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.tasks.effect import measure_change
+from kernels_bench_tools.models.effect import measure_change
+from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.records.record import Record
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1

@@ -11,13 +11,11 @@ import pytest
 from msgspec.structs import replace
 from projects import once_per_run
 
+from kernels_bench_tools.chart import figure
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.run.build import describe_notebook
-from kernels_bench_tools.run.cell import describe_cell
-from kernels_bench_tools.schema.build import (
+from kernels_bench_tools.records.build import (
     NEEDS_VARIABLE,
     BuildRun,
     FrontMatter,
@@ -26,11 +24,13 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     ProjectInfo,
 )
-from kernels_bench_tools.schema.device import cuda_device
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import Summary
-from kernels_bench_tools.summarize.chart import figure
-from kernels_bench_tools.summarize.metrics import LATENCY
+from kernels_bench_tools.records.device import cuda_device
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import Summary
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.results.metrics import LATENCY
+from kernels_bench_tools.run.build import describe_notebook
+from kernels_bench_tools.run.cell import describe_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = sorted({folder.parents[2].name for folder in ROOT.glob("*/results/records/*/")})

@@ -4,7 +4,7 @@ from typing import Any
 
 from devices import H200
 
-from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
+from kernels_bench_tools.records.record import Effect, Latency, Record, Status
 
 
 def effect_record(

@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 Function = Callable[[Tensor, Tensor, Tensor], Any]
 

@@ -143,7 +143,7 @@ def later(*inputs):
 
 CONVERSATION = """
 from multiprocessing.connection import Client
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 context = CellContext.load()
 task = {"operator": "layer_norm", "workloads": "smoke", "device": "cpu", "file": "layer_norm.jsonl"}
@@ -769,7 +769,7 @@ on_smoke(right, mode="bwd")
     "not_a_number": conversation("'soon'"),
     "half_a_conversation": """
 from multiprocessing.connection import Client
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 with Client(CellContext.load().judge, "AF_UNIX") as connection:  # instead of run_benchmark
     connection.send_bytes(b"ready")
@@ -779,7 +779,7 @@ write()
 """,
     "no_json": """
 from multiprocessing.connection import Client
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 with Client(CellContext.load().judge, "AF_UNIX") as connection:  # instead of run_benchmark
     connection.send_bytes(bytes(range(256)))
@@ -788,7 +788,7 @@ write()
 """,
     # The judge itself
     "judge_killed": """
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 with socket.socket(socket.AF_UNIX) as client:  # instead of run_benchmark
     client.connect(CellContext.load().judge)
@@ -797,7 +797,7 @@ with socket.socket(socket.AF_UNIX) as client:  # instead of run_benchmark
 write()
 """,
     "judge_killed_in_a_call": """
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 with socket.socket(socket.AF_UNIX) as client:
     client.connect(CellContext.load().judge)
@@ -852,7 +852,7 @@ on_smoke(lambda x, w, b: x.copy_(right(x, w, b)), in_place=True)
     "at_exit": "import atexit\natexit.register(on_smoke, right)",
     "other_defaults": "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\non_smoke(right)",
     "a_removed_socket": """
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.records.build import CellContext
 
 on_smoke(right)
 Path(CellContext.load().judge).unlink()  # the next cell gets a new judge

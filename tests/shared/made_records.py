@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from devices import H200
 
-from kernels_bench_tools.schema.build import FrontMatter
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import (
     CacheState,
     Failure,
     Latency,
@@ -17,7 +17,7 @@ from kernels_bench_tools.schema.record import (
     Timer,
     Work,
 )
-from kernels_bench_tools.summarize.rows import Source
+from kernels_bench_tools.results.rows import Source
 
 SHAPES = ((2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192))
 

@@ -8,10 +8,10 @@ from builds import build_of, notebook_run
 from devices import EPYC, H200
 from projects import once_per_run
 
-from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.chart.figure import chart_svg
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, Prose
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import (
     CacheState,
     Environment,
     HubKernel,
@@ -20,9 +20,9 @@ from kernels_bench_tools.schema.record import (
     Status,
     Timer,
 )
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.metrics import chart_files, metric_infos
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.results.metrics import chart_files, metric_infos
 from kernels_bench_tools.text import series_slug, slugify
 
 FAMILIES = [

@@ -13,9 +13,9 @@ import pytest
 
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.build import BuildRun, CellRun
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.records.device import current_device
 
 LATENCY = {
     "p10": 0.99,

@@ -20,7 +20,7 @@ from kernels_bench_tools.file_io import update_file, write_atomically, write_str
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import find_source
-from kernels_bench_tools.schema.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
+from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 from kernels_bench_tools.text import plural
 
 _REGISTRATION = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub.build.compilers import Compilers
 from kernels_bench_tools.hub.source import Component, KernelSource, is_compiled, is_wanted
-from kernels_bench_tools.schema.hub import BuildRequest
+from kernels_bench_tools.records.hub import BuildRequest
 
 BACKENDS = ("cuda", "cpu")
 

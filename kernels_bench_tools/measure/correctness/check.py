@@ -24,7 +24,7 @@ from kernels_bench_tools.measure.operator import (
     failure_of,
     tensors_of,
 )
-from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.text import without_styles
 
 SMALL_SEEDS = 2

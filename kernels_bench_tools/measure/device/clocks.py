@@ -16,7 +16,7 @@ from statistics import median
 from typing import IO, Any
 
 from kernels_bench_tools.measure.device import clock_reader
-from kernels_bench_tools.schema.record import Clocks, Flag
+from kernels_bench_tools.records.record import Clocks, Flag
 
 INTERVAL_SECONDS = 0.04
 READY_SECONDS = 5.0

@@ -10,8 +10,8 @@ from importlib import metadata
 
 import torch
 
-from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device, query_gpu
-from kernels_bench_tools.schema.record import Environment
+from kernels_bench_tools.records.device import Device, cpu_device, cuda_device, query_gpu
+from kernels_bench_tools.records.record import Environment
 
 _distributions = cache(metadata.packages_distributions)
 

@@ -28,7 +28,7 @@ from kernels_bench_tools.measure.integrity.process import (
     thread_that_ran,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, size_in_bytes, tensors_of
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.records.record import Flag
 
 TRUST = (
     "Checked: outputs, also of timed calls, are plain tensors that follow changed inputs; memory poisoned with NaN; "

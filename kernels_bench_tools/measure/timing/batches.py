@@ -13,7 +13,7 @@ from kernels_bench_tools.measure.changing_inputs import new_change
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.schema.record import Failure, Status
+from kernels_bench_tools.records.record import Failure, Status
 
 if TYPE_CHECKING:
     from kernels_bench_tools.measure.remote import RemoteCandidate

@@ -26,7 +26,7 @@ from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_sta
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.quantities import host_submit
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.schema.record import CacheState, Milliseconds
+from kernels_bench_tools.records.record import CacheState, Milliseconds
 
 # Bound before an implementation can replace them.
 _synchronize = torch.cuda.synchronize

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.caches import CPU_CACHES, last_level_cache_bytes
-from kernels_bench_tools.schema.record import CacheState
+from kernels_bench_tools.records.record import CacheState
 
 MAX_WAITING = 0.05
 """Share of the sampling time that a thread may wait for a core: by about as much the median of a long call can be too

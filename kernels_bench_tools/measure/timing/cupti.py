@@ -20,7 +20,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler import profile, record_function
 
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.schema.record import Kernel
+from kernels_bench_tools.records.record import Kernel
 
 T = TypeVar("T")
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it

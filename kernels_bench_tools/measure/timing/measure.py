@@ -32,7 +32,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     timing,
     warm_up,
 )
-from kernels_bench_tools.schema.record import (
+from kernels_bench_tools.records.record import (
     TICK_MS,
     CacheState,
     Clocks,

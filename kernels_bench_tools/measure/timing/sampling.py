@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Milliseconds, Timer, Timing
+from kernels_bench_tools.records.record import CacheState, Flag, Latency, Milliseconds, Timer, Timing
 from kernels_bench_tools.stats import (
     CONFIDENCE,
     drift,

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import template_folder
-from kernels_bench_tools.schema.build import NotebookRun
 
 _LIBRARIES = (
     "grimp",
@@ -42,9 +42,9 @@ def digest(*parts: str | bytes) -> str:
 def program_key() -> str:
     """Return the key of templates, our own code and models, and the libraries that render."""
     package = Path(__file__).resolve().parents[2]
-    models = ("tasks/configs/*.json", "tasks/derived/**/*.json", "tasks/baseline/**/*.py")
+    models = ("models/configs/*.json", "models/derived/**/*.json", "models/baseline/**/*.py")
     # What summarizes and draws effects is called for pages.
-    patterns = ("*.py", "schema/*.py", "report/**/*.py", "summarize/**/*.py", *models)
+    patterns = ("*.py", "records/*.py", "report/**/*.py", "results/*.py", "chart/*.py", *models)
     files = [
         *template_folder().glob("*.j2"),
         *(file for pattern in patterns for file in package.glob(pattern)),

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import file_digest, read_file, read_struct, sync_path
-from kernels_bench_tools.schema.outcome import Outcome
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.records.outcome import Outcome
+from kernels_bench_tools.records.record import Status
 
 FORMAT = 2
 """Version of the entries. Entries of other versions are ignored."""

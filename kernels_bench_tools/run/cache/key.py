@@ -21,14 +21,14 @@ from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_digest
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import PACKAGE, Sources, module_digest
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
-from kernels_bench_tools.schema.build import FORWARD, EffectRequest, code_digest
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.hub import LOCK_FILE, builds_folder, described_builds, find_lock
-from kernels_bench_tools.schema.settings import OPERATORS, operator_modules, shared_files
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """Prefixes of the names of parts that a cell may have several of."""
@@ -130,7 +130,7 @@ class Fingerprints:
             values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
             values |= {"processes": processes}
             if self.effect:
-                models = sorted((self.package / PACKAGE / "tasks").rglob("*.py"))
+                models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
                 values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
             values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
         if _HUB_CALL in cell.code:

@@ -21,21 +21,21 @@ import msgspec
 from kernels_bench_tools.file_io import file_digest, read_file
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
-from kernels_bench_tools.schema.build import code_digest
-from kernels_bench_tools.schema.settings import OPERATORS
+from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.settings import OPERATORS
 
 PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = (
     "*.py",
-    "schema/*.py",
+    "records/*.py",
     "hub/*.py",
     "measure/**/*.py",
     "operators/**/*.py",
-    "tasks/derived/*.json",
+    "models/derived/*.json",
 )
-_MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.tasks", ("tasks/**/*.py",)
+_MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.models", ("models/**/*.py",)
 """In the module of an operator that is a module of the models, and what such a module may import."""
-_OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
+_OTHER_IMPORTS = ("*.py", "records/*.py", "results/*.py", "chart/*.py")
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 

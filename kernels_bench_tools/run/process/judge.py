@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper
-from kernels_bench_tools.schema.build import Ended, Job, Written
 
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""

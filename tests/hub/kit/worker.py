@@ -48,7 +48,7 @@ def run_build(request: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from kernels_bench_tools.hub.build.__main__ import main
-    from kernels_bench_tools.schema.hub import BuildRequest
+    from kernels_bench_tools.records.hub import BuildRequest
 
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):

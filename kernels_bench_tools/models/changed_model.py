@@ -1,0 +1,199 @@
+"""A model of Hugging Face transformers beside a copy that was changed, on the same weights."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernels_bench_tools.hub.kernel import switched_off
+from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.models.calls import ModuleCall
+from kernels_bench_tools.models.forward_pass import EffectError
+
+_WHOLE = "whole model"
+
+
+class NothingChangedError(EffectError):
+    """A function that changes a model replaced none of its modules, or none by the kernels that it asked for."""
+
+
+class ChangedModel:
+    """A model and a copy that a function changed, of which one is called; the model without changes at first.
+
+    Both have the same tensors as weights and buffers. Functions of transformers that ``kernelize`` replaces belong to
+    all models of a process, so they are put back while the model without changes is called.
+    """
+
+    def __init__(self, model: nn.Module, change: Callable[[Any], Any]) -> None:
+        """Change a copy of the model.
+
+        Raises:
+            NothingChangedError: Nothing of the copy computes with another function now, or ``use_kernels`` replaced nothing.
+            HubError: A kernel is not available, or ``USE_HUB_KERNELS`` forbids what the function asked for.
+            EffectError: The function changed weights, which both models have.
+        """
+        self.config, self.dtype = model.config, model.dtype
+        self._plain = self._running = model
+        shared = [*model.parameters(), *model.buffers(), *_functions(model).values()]
+        copied = deepcopy(model, {id(one): one for one in shared})
+        before = {name: one.forward for name, one in _functions(model).items()}
+        weights = _weights(model)
+        changed = _change(copied, change)
+        if weights != _weights(model):
+            raise EffectError(
+                "the change converts or overwrites weights, which the model without it has, too"
+            )
+        self.copy, self._changed = copied, copied if changed is None else changed
+        functions = {
+            name: one
+            for name, one in _functions(model).items()
+            if _function_of(one.forward) is not _function_of(before[name])
+        }
+        self._swapped = [(one, before[name], one.forward) for name, one in functions.items()]
+        for function, forward, _ in self._swapped:
+            function.forward = forward
+        self.instances: dict[str, nn.Module] = functions | _replaced(model, copied)
+        """What computes with another function, by path, or by name."""
+        can = {
+            path: type(one).kernel_layer_name
+            for path, one in (dict(copied.named_modules()) | _functions(copied)).items()
+            if hasattr(type(one), "kernel_layer_name")
+        }
+        by_kernels = can.keys() & self.instances.keys()
+        self.kept = dict(Counter(name for path, name in can.items() if by_kernels and path not in by_kernels))
+        """Instances for which transformers names a kernel, but none for this mode and device, by the kernel's name."""
+        if self._changed is not copied or "" in self.instances:
+            self.instances.pop("", None)
+            self.instances[_WHOLE] = self._changed
+        if not self.instances or (getattr(copied, "use_kernels", False) and not by_kernels):
+            if reason := switched_off():
+                raise HubError(HubStatus.DISABLED, f"{reason}, so nothing of the model was replaced")
+            packages = " and ".join(f"{name} {version(name)}" for name in ("transformers", "kernels"))
+            raise NothingChangedError(
+                f"nothing of the model was replaced, with {packages}. Kernels are not available for this device and "
+                "mode, or these versions do not work together, or USE_HUB_KERNELS forbids them"
+            )
+
+    def __call__(self, **named: Any) -> Any:
+        """Call the model, or the changed one while it is active."""
+        return self._running(**named)
+
+    def zero_grad(self) -> None:
+        """Drop the gradients of both models."""
+        self._plain.zero_grad()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Call the changed model."""
+        for function, _, forward in self._swapped:
+            function.forward = forward
+        self._running = self._changed
+        try:
+            yield
+        finally:
+            self._running = self._plain
+            for function, forward, _ in self._swapped:
+                function.forward = forward
+
+    def called(self, forward: Callable[[], Any]) -> set[str]:
+        """Return the paths of the changed instances that a forward pass calls."""
+        with self.active():
+            called = _note(forward, {path: one for path, one in self.instances.items() if path != _WHOLE})
+        return called.keys() | {_WHOLE} & self.instances.keys()
+
+    def first_calls(self, forward: Callable[[], Any]) -> Iterator[tuple[ModuleCall, ModuleCall]]:
+        """Yield a call of each changed module: of the model, and the same of the changed one.
+
+        They are the first of each class in a forward pass; other modules of the class with weights of the same shapes get its
+        inputs, because a kernel may be right with the weights of one only.
+        """
+        modules = dict(self._plain.named_modules()) | _functions(self._plain)
+        of_kind: dict[object, list[str]] = {}
+        for path, one in self.instances.items():
+            if path in modules:
+                shapes = () if _is_attention(one) else tuple(weight.shape for weight in one.parameters())
+                of_kind.setdefault((type(one), shapes), []).append(path)
+        paths = {same[0]: same for same in of_kind.values()}
+        plain = _note(forward, {path: modules[path] for path in paths})
+        with self.active():
+            changed = _note(forward, {path: self.instances[path] for path in paths})
+        for path, call in plain.items():
+            if _is_attention(call.module):  # the inputs of another attention have another mask
+                yield call, changed[path]
+            else:
+                for same in paths[path]:
+                    yield replace(call, module=modules[same]), replace(call, module=self.instances[same])
+
+
+def _weights(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:
+    """Return what is another if a weight is converted or overwritten."""
+    return [(one.data_ptr(), one.dtype, one._version) for one in model.parameters()]
+
+
+def _change(model: Any, change: Callable[[Any], Any]) -> Any:
+    try:
+        return change(model)
+    except ValueError as error:  # what transformers raises where it cannot do what it was asked for
+        if isinstance(error.__context__, HubError):
+            raise error.__context__ from error
+        if reason := switched_off():
+            raise HubError(HubStatus.DISABLED, f"{reason}: {error}") from error
+        raise
+
+
+def _note(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
+    """Return the first call of each of these modules in a forward pass, in their order."""
+    found: dict[str, ModuleCall] = {}
+    with ExitStack() as stack:
+        for path, module in modules.items():
+            handle = module.register_forward_pre_hook(partial(_keep, found, path), with_kwargs=True)
+            stack.callback(handle.remove)
+        if "torch._dynamo" in sys.modules:  # compiled code calls no hooks
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        forward()
+    return found
+
+
+def _keep(
+    found: dict[str, ModuleCall], path: str, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    found.setdefault(path, ModuleCall(module, args, named))
+
+
+def _functions(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the functions that ``kernelize`` finds in a model, which are modules that belong to all models."""
+    return {
+        name: one for module in model.modules() for name, one in getattr(module, "_kernel_funcs", {}).items()
+    }
+
+
+def _replaced(model: nn.Module, copied: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a copy that compute with another function than those of the model, by path."""
+    plain = dict(model.named_modules())
+    implementation = "_attn_implementation"
+    has_other = getattr(copied.config, implementation, "") != getattr(model.config, implementation, "")
+    return {
+        path: module
+        for path, module in copied.named_modules()
+        if path not in plain
+        or _function_of(module.forward) is not _function_of(plain[path].forward)
+        or (has_other and _is_attention(module))
+    }
+
+
+def _is_attention(module: nn.Module) -> bool:
+    return type(module).__name__.endswith("Attention")
+
+
+def _function_of(forward: Callable[..., Any]) -> object:
+    return getattr(forward, "__func__", forward)

@@ -1,0 +1,126 @@
+"""A model with random weights and a batch: a forward pass that can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.models.baseline.build import build_model
+from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.config import config_from_huggingface
+from kernels_bench_tools.models.derive import BLOCK_SIZE
+from kernels_bench_tools.records.build import EffectRequest
+from kernels_bench_tools.records.model import Sizes, phase_sizes
+
+_WEIGHT_STD = 0.02
+"""As models have; in those narrower than 2500, layers would then hardly change what they add to."""
+
+
+class EffectError(Exception):
+    """The model cannot be measured with the implementation, or computes something else with it."""
+
+
+def random_model(request: EffectRequest, device: str) -> CausalLM:
+    """Return a model of this project with random weights, the same in every process; on ``meta`` with none."""
+    config = config_from_huggingface(request.config, request.model)
+    if request.layers:
+        config = msgspec.structs.replace(config, num_hidden_layers=request.layers)
+    model = build_model(config, device)
+    randomize(model, device)
+    return model
+
+
+def randomize(model: nn.Module, device: str) -> None:
+    """Give a model the weights that are the same in every process; ``meta`` has none."""
+    model.eval()
+    if device == "meta":  # where drawing numbers makes torch import what compiles, which takes a second
+        return
+    generator = torch.Generator(device).manual_seed(0)
+    for name, weight in model.named_parameters():
+        std = _WEIGHT_STD if weight.dim() == 1 else max(_WEIGHT_STD, weight.shape[-1] ** -0.5)
+        weight.data.normal_(1.0 if "norm" in name else 0.0, std, generator=generator)
+
+
+class ForwardPass(Protocol):
+    """A model with a batch."""
+
+    decodes: bool
+    """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
+    trains: bool
+    """Whether a backward pass follows the forward pass."""
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
+
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context in which modules of the model can be called alone."""
+
+
+def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
+    """Return tokens, the same in every process."""
+    generator = torch.Generator(device).manual_seed(1)
+    return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
+
+
+def change_tokens(tokens: Tensor, vocabulary: int) -> None:
+    """Replace tokens by others, in the same memory and different in each process."""
+    tokens.random_(vocabulary)
+    if tokens.is_cuda:
+        torch.cuda.synchronize()
+
+
+class PagedPass:
+    """A forward pass of a model of this project, with a paged cache. There is no backward pass through the cache."""
+
+    trains = False
+
+    def __init__(self, model: CausalLM, device: str, name: str) -> None:
+        self._model = model
+        self._sizes = sizes = phase_sizes(name)
+        self.decodes = sizes.tokens == 1
+        self._tables = _fill_cache(model, device, sizes)
+        self._plan([0] * sizes.sequences)
+        self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens."""
+        with self.context():
+            return self._model.compute_logits(self._model(self._ids, self._positions))
+
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+        change_tokens(self._ids, len(self._model.model.embed_tokens.weight))
+
+    def shorten(self) -> None:
+        """Make each context 1 to 15 tokens shorter, so that it ends inside of a block of the cache."""
+        self._plan([1 + number % (BLOCK_SIZE - 1) for number in range(self._sizes.sequences)])
+
+    def _plan(self, less: Sequence[int]) -> None:
+        """Set the positions of the new tokens and what attention needs, with that many tokens less in each context."""
+        new = [self._sizes.tokens] * self._sizes.sequences
+        lengths = [self._sizes.context - count for count in less]
+        self._positions, self._batch = plan_batch(new, lengths, self._tables, BLOCK_SIZE)
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context in which modules of the model can be called alone."""
+        return set_forward_context(self._batch)
+
+
+def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> Tensor:
+    """Make a cache with random keys and values; return the block tables."""
+    blocks = -(-sizes.context // BLOCK_SIZE)
+    model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
+    generator = torch.Generator(device).manual_seed(2)
+    for layer in model.model.layers:
+        layer.self_attn.kv_cache.normal_(generator=generator)
+    order = torch.randperm(sizes.sequences * blocks, generator=generator, device=device)
+    return order.view(sizes.sequences, blocks)

@@ -1,0 +1,307 @@
+"""Replacement of the kernels of a model by an implementation of an operator, instance by instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.measure.modes import Prepared
+from kernels_bench_tools.measure.operator import Inputs, Operator
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.models.baseline.L1.embedding import Embedding
+from kernels_bench_tools.models.baseline.L1.flash_attn_decode import FlashAttnDecode
+from kernels_bench_tools.models.baseline.L1.flash_attn_prefill import FlashAttnPrefill
+from kernels_bench_tools.models.baseline.L1.linear import Linear
+from kernels_bench_tools.models.baseline.L1.moe_grouped_gemm import MoEGroupedGemm
+from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
+from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
+from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
+from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
+from kernels_bench_tools.operators import activation
+from kernels_bench_tools.operators.matmul import GROUPS
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a module of level 1 or 2 calls an implementation of an operator."""
+
+    module: type[nn.Module] | str
+    """A class of this project, or what the names of transformers' classes end with."""
+    forward: Callable[..., Any]
+    """Called with the module, a caller of the implementation and the arguments of the module's own ``forward``."""
+    group: str = ""
+    """The group of the operator's workloads that the module computes."""
+    layouts: tuple[str, ...] = ("",)
+    """The operator's layouts in which ``forward`` can pass the inputs."""
+
+    @property
+    def name(self) -> str:
+        """Return the name for messages."""
+        return self.module if isinstance(self.module, str) else self.module.__name__
+
+    def fits(self, module: nn.Module) -> bool:
+        """Return whether it is for a module of a model."""
+        kind = type(module)
+        if not isinstance(self.module, str):
+            return kind is self.module
+        return kind.__name__.endswith(self.module) and kind.__module__.startswith("transformers.models.")
+
+
+def _rms_norm(module: Any, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
+    return call(x, module.weight, residual, module.variance_epsilon)
+
+
+def _transformers_mlp(module: Any, call: _Caller, x: Tensor) -> Any:
+    if type(module.act_fn).__name__ not in {"SiLU", "SiLUActivation"}:
+        raise ReplacementError(f"{type(module).__name__} computes {type(module.act_fn).__name__}, not SiLU")
+    gate, up = module.gate_proj, module.up_proj
+    if call.layout:
+        return module.down_proj(call(gate(x), up(x)))
+    if gate.bias is not None:
+        raise ReplacementError(f"{type(module).__name__} has a bias, and needs the layout two_tensors")
+    # One product gives both halves in one tensor, as this layout has them.
+    weight = call.keep("gate and up", lambda: torch.cat((gate.weight, up.weight)))
+    return module.down_proj(call((x @ weight.t()).flatten(0, -2)).unflatten(0, x.shape[:-1]))
+
+
+def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any) -> Any:
+    from transformers import modeling_utils
+
+    attentions = modeling_utils.ALL_ATTENTION_FUNCTIONS
+
+    def attend(_: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_named: Any) -> Any:
+        if mask is not None:
+            raise ReplacementError("transformers passes a mask, and flash_attn has none")
+        inputs = (one.transpose(1, 2) for one in (query, key, value))
+        return call(*inputs, query.shape[2] > 1), None
+
+    name = module.config._attn_implementation
+    before = attentions[name]
+    attentions[name] = attend
+    try:
+        return type(module).forward(module, *args, **named)
+    finally:
+        attentions[name] = before
+
+
+def _silu_and_mul(_: SiluAndMul, call: _Caller, x: Tensor) -> Any:
+    return call(*x.chunk(2, dim=-1)) if call.layout else call(x)
+
+
+def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
+    cos, sin = module.cos_sin_cache[positions].chunk(2, dim=-1)
+    heads = (x.unflatten(-1, (-1, module.head_size))[None] for x in (query, key))
+    return tuple(x[0].flatten(1) for x in call(*heads, cos, sin))
+
+
+def _prefill(module: FlashAttnPrefill, call: _Caller, *args: Any) -> Any:
+    query, key_cache, value_cache, block_tables, query_lens, lengths = args
+    if tuple(query_lens) != tuple(lengths):  # after a first chunk the operator's causal mask is another one
+        return type(module).forward(module, *args)
+    outputs = []
+    for new, table, length in zip(query.split(list(query_lens)), block_tables, lengths, strict=True):
+        blocks = table[: -(-length // key_cache.shape[1])]
+        keys, values = (cache[blocks].flatten(0, 1)[None, :length] for cache in (key_cache, value_cache))
+        outputs.append(call(new[None], keys, values, True)[0])
+    return torch.cat(outputs)
+
+
+def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    return call(x, weight) if bias is None else call(x, weight, bias)
+
+
+def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -> Any:
+    return call(weight, input_ids)
+
+
+def _same(_: nn.Module, call: _Caller, *args: Tensor) -> Any:
+    """Call with the arguments of the module."""
+    return call(*args)
+
+
+def _mlp(module: LlamaMLP, call: _Caller, x: Tensor) -> Any:
+    gate_up, down = module.gate_up_proj, module.down_proj
+    if gate_up.bias is not None or down.bias is not None:
+        raise ReplacementError("LlamaMLP has a bias, and mlp has none")
+    return call(x, gate_up.weight, down.weight)
+
+
+def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:
+    if not module.topk_softmax.renormalize:
+        raise ReplacementError("the weights of a token's experts do not add up to 1, and those of moe do")
+    return call(hidden_states, router_logits, module.w13_weight, module.w2_weight, module.top_k)
+
+
+BINDINGS: dict[str, tuple[Binding, ...]] = {
+    "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _rms_norm)),
+    "activation": (
+        Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+        Binding("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+    ),
+    "rotary": (Binding(RotaryEmbedding, _rotary),),
+    "embedding": (Binding(Embedding, _embedding),),
+    "flash_attn": (Binding(FlashAttnPrefill, _prefill), Binding("Attention", _transformers_attention)),
+    "grouped_gemm": (Binding(MoEGroupedGemm, _same),),
+    "mlp": (Binding(LlamaMLP, _mlp),),
+    "moe": (Binding(FusedMoE, _moe),),
+    "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
+    "paged_attention": (Binding(FlashAttnDecode, _same),),
+}
+"""By operator."""
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """An implementation, with what it declares."""
+
+    task: Task
+    operator: Operator
+    function: Callable[..., Any]
+    prepare: Callable[..., Any] | None = None
+
+
+class ReplacementError(Unsupported):
+    """An implementation cannot be what a model calls; the message says why."""
+
+
+@dataclass
+class Replacement:
+    """Implementations in place of the instances of a model that can call them; inactive at first."""
+
+    instances: dict[str, nn.Module]
+    """Replaced modules, by path."""
+    forwards: dict[str, Callable[..., Any]] = field(repr=False)
+    """What replaces their ``forward``, by path."""
+    in_place: bool = False
+    """Whether one of the implementations may overwrite its inputs."""
+
+    @property
+    def classes(self) -> set[type[nn.Module]]:
+        """The classes of the instances."""
+        return {type(module) for module in self.instances.values()}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace the instances' ``forward``."""
+        for path, module in self.instances.items():
+            module.forward = self.forwards[path]
+        try:
+            yield
+        finally:
+            for module in self.instances.values():
+                del module.forward  # then that of the class is found again
+
+    def called(self, forward: Callable[[], Any]) -> set[str]:
+        """Return the paths of the replaced instances that a forward pass calls."""
+        found: set[str] = set()
+
+        def noting(path: str) -> Callable[..., Any]:
+            def run(*args: Any, **named: Any) -> Any:
+                found.add(path)
+                return self.forwards[path](*args, **named)
+
+            return run
+
+        noted = {path: noting(path) for path in self.forwards}
+        with Replacement(self.instances, noted).active():
+            forward()
+        return found
+
+
+def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
+    """Return the replacement of what implementations compute in a model.
+
+    Raises:
+        ReplacementError: As for :func:`_replace`, or two compute the same.
+    """
+    instances: dict[str, nn.Module] = {}
+    forwards: dict[str, Callable[..., Any]] = {}
+    in_place = False
+    for one in substitutes:
+        found = _replace(model, one)
+        if both := sorted(instances.keys() & found.instances):
+            raise ReplacementError(f"{one.operator.name} is replaced twice, for example in {both[0]}")
+        instances |= found.instances
+        forwards |= found.forwards
+        in_place |= one.task.in_place
+    return Replacement(instances, forwards, in_place)
+
+
+def _replace(model: nn.Module, one: Substitute) -> Replacement:
+    """Return the replacement of what an implementation computes in a model.
+
+    Raises:
+        ReplacementError: No module of the model calls the operator, or the implementation computes another function
+            of it, takes a layout that models do not have, or cannot be called as they do.
+    """
+    operator, task = one.operator, one.task
+    if operator.name not in BINDINGS:
+        raise ReplacementError(f"no module of a model calls {operator.name}; they call {', '.join(BINDINGS)}")
+    computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
+    instances: dict[str, nn.Module] = {}
+    forwards: dict[str, Callable[..., Any]] = {}
+    for binding in BINDINGS[operator.name]:
+        name = binding.name
+        if binding.group and binding.group not in computed:
+            raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {binding.group}")
+        if task.layout not in binding.layouts:
+            raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
+        for path, module in model.named_modules():
+            if binding.fits(module):
+                call = _Caller(operator, one.function, one.prepare, task.layout)
+                instances[path], forwards[path] = module, partial(binding.forward, module, call)
+    if not instances:
+        names = " or ".join(dict.fromkeys(binding.name for binding in BINDINGS[operator.name]))
+        raise ReplacementError(f"the model has no module {names}")
+    return Replacement(instances, forwards)
+
+
+class _Caller:
+    """Calls an implementation for one module; what is prepared of its parameters is kept."""
+
+    def __init__(
+        self, operator: Operator, function: Call, prepare: Callable[..., Any] | None, layout: str
+    ) -> None:
+        self.layout = layout
+        self._operator, self._function = operator, function
+        self._prepare = Prepared(operator, prepare) if prepare is not None else None
+        self._given: Inputs = ()
+        self._made: dict[int, Any] = {}
+        self._kept: dict[str, Tensor] = {}
+
+    def keep(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """Return what ``make`` returned when it was first called for this name; in training make it each time."""
+        if torch.is_grad_enabled():
+            return make()
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return what the implementation returns for the operator's inputs."""
+        output = self._function(*self._prepared(inputs))
+        return tuple(output) if isinstance(output, list) else output
+
+    def _prepared(self, inputs: Inputs) -> Inputs:
+        if self._prepare is None:
+            return inputs
+        positions = self._operator.parameters
+        given = tuple(inputs[number] for number in positions)
+        if (
+            not self._given
+            or torch.is_grad_enabled()
+            or any(now is not then for now, then in zip(given, self._given, strict=True))
+        ):
+            prepared = self._prepare(*inputs)
+            self._given, self._made = given, {number: prepared[number] for number in positions}
+        return tuple(self._made.get(number, value) for number, value in enumerate(inputs))

@@ -1,0 +1,337 @@
+"""Files that the runner writes: what a cell measures, what it needs, and ``.kbt/build.json``, the results of a build."""
+
+from __future__ import annotations
+
+import os
+import tokenize
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Failure, Provenance, Status
+from kernels_bench_tools.records.settings import OPERATORS, find_settings
+from kernels_bench_tools.text import plural
+
+CONTEXT_VARIABLE = "KBT_CONTEXT"
+NEEDS_VARIABLE = "KBT_NEEDS"
+
+FORWARD = "fwd"
+MODES = (FORWARD, "bwd", "fwd_bwd")
+"""What is timed: the forward pass, the backward pass or both."""
+
+IMPLEMENTATIONS, RESULTS = "impls", "results"
+"""Folders of an operator."""
+
+
+def operator_of(notebook: str) -> str:
+    """Return the id of a notebook's operator: the folder that holds ``impls/`` or ``results/``, else empty.
+
+    >>> operator_of("models/llama-3.1-8b/impls/eager.md"), operator_of("index.md")
+    ('models/llama-3.1-8b', '')
+    """
+    *folders, kind, _ = ["", *notebook.split("/")]
+    return "/".join(folders).strip("/") if kind == IMPLEMENTATIONS or is_results(kind) else ""
+
+
+def is_implementation(notebook: str) -> bool:
+    """Return whether a notebook measures an implementation: whether it is in ``impls/``."""
+    return notebook.split("/")[-2:-1] == [IMPLEMENTATIONS]
+
+
+def is_results(folder: str) -> bool:
+    """Return whether a folder of this name holds combine notebooks: ``results``, or ``results_linux`` of one platform."""
+    return folder == RESULTS or folder.startswith(f"{RESULTS}_")
+
+
+class FrontMatter(msgspec.Struct, kw_only=True):
+    """The front matter of a notebook."""
+
+    title: str = ""
+    author: str = ""
+    description: str = ""
+    """One sentence for tables and tooltips."""
+    family: str = ""
+    """Origin of an implementation, the same across operators: ``torch``, ``triton``, ``hf-kernels``."""
+    baseline: bool = False
+    """Whether speed-ups of the operator are relative to this implementation."""
+    requires: list[str] = msgspec.field(default_factory=list)
+    """Device kinds that the cells can run on, such as ``[cuda]``; empty for all."""
+    links: dict[str, str] = msgspec.field(default_factory=dict)
+    """Name to URL: source, paper, Hub page."""
+    expect: dict[str, str] = msgspec.field(default_factory=dict)
+    """Statuses of workloads that are known to be wrong, each with the reason: they do not fail a build."""
+    platforms: list[str] | None = None
+    """Operating systems that it runs on, in lower case; None for all, an empty list for none."""
+    theme: str = "dark"
+    custom_css: str = ""
+    collapse_code: bool = False
+
+
+@lru_cache(maxsize=1024)  # pages need a cell's digest once for each of its rows
+def code_digest(code: str) -> str:
+    """Return the SHA-256 of a cell's code without its header, comments, empty lines and trailing blanks."""
+    return sha256(_without_comments(code).encode()).hexdigest()
+
+
+def _without_comments(code: str) -> str:
+    # By position, because Python versions tokenize f-strings differently.
+    lines = code.splitlines()
+    try:
+        tokens = list(tokenize.generate_tokens(StringIO("\n".join(lines)).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return "\n".join(line.rstrip() for line in lines).strip()
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    ends = {token.start[0] - 1 for token in tokens if token.type == tokenize.NL}
+    kept = (line.rstrip() for row, line in enumerate(lines) if line.strip() or row not in ends)
+    return "\n".join(kept).strip("\n")
+
+
+def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
+    """Return whether a cell's code has changed since a measurement; ``code`` is the notebook's, by cell id."""
+    if not then.code_digest or then.cell not in code:
+        return False
+    return code_digest(code[then.cell]) != then.code_digest
+
+
+class OtherCell(msgspec.Struct, frozen=True):
+    """A cell that another one runs in its process."""
+
+    implementation: str
+    """``operator/implementation``."""
+    code: str
+
+
+TRANSFORMERS = "transformers"
+
+
+class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """A model in which an implementation replaces what it computes."""
+
+    model: str
+    """Its name, for messages and records."""
+    config: dict[str, Any]
+    """The content of its ``config.json``, with Hugging Face's names."""
+    phases: list[str]
+    """Such as ``decode-32``."""
+    layers: int = 0
+    """How many of its layers there are; 0 for all."""
+    framework: str = ""
+    """Whose modules compute it: :data:`TRANSFORMERS`, or this project's if empty."""
+    others: list[OtherCell] = []
+    """Cells whose implementations replace kernels of the same model, in the process of the first."""
+
+
+class CellContext(msgspec.Struct, kw_only=True):
+    """What the runner passes to a measuring cell."""
+
+    operator: str = ""
+    implementation: str = ""
+    """Id of the implementation: the notebook's file name without its suffix."""
+    origin: Provenance = msgspec.field(default_factory=Provenance)
+    """The provenance of the cell's records, as far as the runner knows it."""
+    workloads: str = ""
+    """Names of workload sets, comma-separated; empty for the device's default."""
+    mode: str = FORWARD
+    """One of ``MODES``."""
+    family: str = ""
+    process: int = 0
+    """Number of this process among those of the cell, from 0."""
+    processes: int = 1
+    judge: str = ""
+    """Socket of the process that judges the cell; empty if it is judged in its own."""
+    operators: str = ""
+    """Absolute path of the folder with the project's own operators; empty if there is no project."""
+    effect: EffectRequest | None = None
+    """The model in which the cell's implementation is measured, instead of the operator's workloads."""
+
+    @classmethod
+    def load(cls) -> CellContext:
+        """Return the context from the runner; if the cell was not started by ``kbt``, only the project's operators."""
+        if path := os.environ.get(CONTEXT_VARIABLE):
+            return read_struct(Path(path), cls)
+        found = find_settings(Path.cwd())
+        return cls(operators=str(found[0] / found[1].get("operators", OPERATORS)) if found else "")
+
+    def provenance(self) -> Provenance:
+        """Return the provenance of this cell's records, except for packages, seed and hub kernels."""
+        # Imported here because it is slow and only cells need it.
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            harness = version("kernels-bench-tools")
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            harness = ""
+        return msgspec.structs.replace(self.origin, harness=harness)
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A line from the runner to the process that judges: one process of a cell is going to be measured."""
+
+    context: CellContext
+    device: str
+    """Torch's name of the device."""
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """A line from the runner: the process of the cell has ended."""
+
+    status: Status = Status.OK
+    failure: Failure | None = None
+    crashed: bool = False
+    """Whether a signal ended it, so that another process may go on with the next workload."""
+
+
+class Written(msgspec.Struct, kw_only=True):
+    """The answer of the process that judges: the records."""
+
+    more: bool = False
+    """Whether workloads are left after a crash, and the cell is to be started again."""
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+    """Name of a file of records to its lines. They are not on the disk, where the cell could change them."""
+
+
+class Need(msgspec.Struct, kw_only=True):
+    """A cell of another notebook that a cell needs, and its result."""
+
+    notebook: str
+    """Path within the project, with ``/``."""
+    cell: str
+    front: FrontMatter
+    status: Status
+    reason: str = ""
+    directory: str
+    """Absolute path of the folder with the cell's artifacts; a failed cell has one, too."""
+
+
+class Needs(msgspec.Struct, kw_only=True):
+    """Everything that a cell's ``needs=`` names."""
+
+    project: str
+    """Absolute path of the project."""
+    notebook: str
+    device: Device
+    cells: list[Need] = msgspec.field(default_factory=list)
+    files: list[str] = msgspec.field(default_factory=list)
+    """Absolute paths of the data files, such as committed records."""
+
+    @classmethod
+    def load(cls) -> Needs:
+        """Return the needs of this cell; raise ``KeyError`` if it was not started by ``kbt``."""
+        return read_struct(Path(os.environ[NEEDS_VARIABLE]), cls)
+
+
+class Prose(msgspec.Struct, kw_only=True, tag="prose"):
+    """Markdown between cells."""
+
+    text: str
+
+
+class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
+    """A cell and its last result. Paths are within the project, with ``/``."""
+
+    id: str
+    code: str
+    line: int
+    """Line of the opening fence in the notebook's file, from 1."""
+    collapse_code: bool = False
+    collapse_output: bool = False
+    status: Status | None = None
+    """That of its workloads and its process, the worst one that is not expected.
+
+    None if the cell has not run: it is commented out, or was not selected and has no earlier result.
+    """
+    reason: str = ""
+    workloads: dict[Status, int] = msgspec.field(default_factory=dict)
+    """How many workloads have a status, for a cell that measures."""
+    disturbed: int = 0
+    """How many correct workloads have no rank because other processes kept the machine busy."""
+    expected: str = ""
+    """Why its status is expected, according to its notebook; empty if it is not."""
+    cached: bool = False
+    seconds: float = 0.0
+    exit_code: int | None = None
+    stdout: str = ""
+    """Path of its standard output; empty if it printed nothing."""
+    stderr: str = ""
+    environment_log: str = ""
+    artifacts: dict[str, str] = msgspec.field(default_factory=dict)
+    """File name to path, sorted by name."""
+    unfinished: list[str] = msgspec.field(default_factory=list)
+    """Record files of the processes that had ended when the build was interrupted before all of the cell's had."""
+    commented: bool = False
+
+    @property
+    def counts(self) -> str:
+        """How many of its workloads are not correct: ``3 of 12 workloads``, or ``3 incorrect, 1 rejected of 12 workloads``."""
+        found = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
+        if self.disturbed and self.status is Status.OK:
+            found["disturbed"] = self.disturbed
+        if not found:
+            return ""
+        total = plural(sum(self.workloads.values()), "workload")
+        if found.keys() == {"disturbed"}:
+            return f"{self.disturbed} of {total} disturbed by other programs"
+        alone = self.status is not None and found.keys() == {self.status.label}
+        texts = [str(count) if alone else f"{count} {label}" for label, count in found.items()]
+        return f"{', '.join(texts)} of {total}"
+
+
+class NotebookRun(msgspec.Struct, kw_only=True):
+    """A notebook with its prose and the results of its cells."""
+
+    path: str
+    digest: str
+    front: FrontMatter
+    blocks: list[Prose | CellRun]
+
+    @property
+    def cells(self) -> list[CellRun]:
+        """The cells, in their order in the notebook."""
+        return [block for block in self.blocks if isinstance(block, CellRun)]
+
+    @property
+    def prose(self) -> str:
+        """The text around its cells."""
+        return "\n".join(block.text for block in self.blocks if isinstance(block, Prose))
+
+
+class ProjectInfo(msgspec.Struct, kw_only=True):
+    """The project, as pages show it."""
+
+    title: str
+    repository: str = ""
+    """URL of the repository, without a trailing slash; empty if it has none."""
+    commit: str = ""
+    raw_html: bool = False
+    """Whether HTML in prose is kept; otherwise it is shown as text."""
+
+
+class Unfinished(msgspec.Struct, kw_only=True, frozen=True):
+    """How far a build is whose results so far are published."""
+
+    done: int
+    """Cells that have a result."""
+    total: int
+    """Cells that this build runs."""
+
+
+class BuildRun(msgspec.Struct, kw_only=True):
+    """A build: every notebook of the project, with results of this build or an earlier one, if any."""
+
+    project: ProjectInfo
+    device: Device
+    environment: str
+    """``"uv"`` or ``"current"``."""
+    notebooks: list[NotebookRun]
+    selected: list[str] = msgspec.field(default_factory=list)
+    """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``."""

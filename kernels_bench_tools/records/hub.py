@@ -1,0 +1,108 @@
+"""Hub kernels in files and pipes between ``kbt``, ``kbt prefetch``'s process and cells."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.records.settings import find_settings
+from kernels_bench_tools.text import grouped
+
+LOCK_FILE = "kernels.lock"
+LOCK_VARIABLE = "KBT_KERNELS_LOCK"
+BUILDS_FOLDER = "hub-builds"
+BUILDS_VARIABLE = "KBT_HUB_BUILDS"
+SOURCE_BUILD = "source build"
+"""Origin of a kernel that was built from source."""
+SOURCE_BUILD_FILE = "source-build.json"
+LEFT_OUT = "was left out of this build from source"
+"""Part of the message of a function whose file was not compiled."""
+_ROOT_MARKS = ("pyproject.toml", ".git")
+
+
+class KernelRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The arguments of a call of ``get_kernel``."""
+
+    reference: str | dict[str, str]
+    version: int | str | None = None
+    revision: str | None = None
+    trust: list[str] = msgspec.field(default_factory=list)
+
+
+class FetchedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a request ended."""
+
+    reference: str
+    status: str
+    reason: str = ""
+    commit: str = ""
+    variant: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def find_lock(folder: Path) -> Path | None:
+    """Return the lock in ``KBT_KERNELS_LOCK``, else the nearest one from this folder up to the project's root, or None."""
+    if named := os.environ.get(LOCK_VARIABLE):
+        return Path(named)
+    for one in (folder, *folder.parents):
+        if (one / LOCK_FILE).is_file():
+            return one / LOCK_FILE
+        if any((one / mark).exists() for mark in _ROOT_MARKS):
+            break
+    return None
+
+
+class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """The arguments of ``kbt hub build``."""
+
+    sources: list[str]
+    output: str
+    backend: str = ""
+    """``cuda`` or ``cpu``; empty for what torch was built for."""
+    archs: list[str] = []
+    """CUDA compute capabilities; empty for those of this GPU."""
+    only: list[str] = []
+    """Patterns of CUDA files to compile; empty for all."""
+    commit: str = ""
+    """Commit of sources outside a Git repository."""
+    jobs: int = 1
+
+
+class SourceBuild(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a build was made from source; a file in the build's folder."""
+
+    repository: str
+    commit: str
+    source: str
+    """Folder of the source on the machine that compiled it."""
+    source_digest: str
+    dirty: bool | None = None
+    """Whether files differed from the commit; None if that is unknown."""
+    torch: str
+    archs: list[str] = []
+    compilers: list[str] = []
+    flags: dict[str, list[str]] = {}
+    """Flags of each component, without include folders."""
+    left_out: list[str] = []
+    """Components and files that were not compiled, and why."""
+
+
+def builds_folder(start: Path) -> Path:
+    """Return the folder of the builds that ``kbt hub build`` made: ``KBT_HUB_BUILDS``, else that of ``start``'s project.
+
+    The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
+    """
+    parents = (start, *start.parents)
+    nearest = next((one for one in parents if any((one / mark).exists() for mark in _ROOT_MARKS)), start)
+    root, settings = find_settings(start) or (nearest, {})
+    return (
+        root / Path(os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)).expanduser()
+    )
+
+
+def described_builds(folder: Path) -> dict[str, list[Path]]:
+    """Return the metadata of the finished builds in a folder of source builds, by the name of the kernel."""
+    paths = sorted(folder.glob("*/*/build/*/metadata.json"))
+    return grouped(("/".join(path.parts[-5:-3]), path) for path in paths)

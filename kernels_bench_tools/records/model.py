@@ -1,0 +1,137 @@
+"""What the forward passes of models consist of: derived from their modules by ``tasks.derive``, read by the command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.text import did_you_mean
+
+_SIZES = re.compile(r"\d+")
+_PHASE = re.compile(r"(prefill|decode|train)-([1-9]\d{0,5})")
+DECODE_CONTEXT = 1024
+"""Tokens of a sequence that decodes, with the new one."""
+CONFIGS = Path(__file__).parents[1] / "models" / "configs"
+DERIVED = CONFIGS.parent / "derived"
+RANKS = (1, 2, 4, 8)
+"""Sizes of tensor-parallel groups whose tasks are derived, as far as a model can be split over them."""
+
+
+class ModelTask(msgspec.Struct, kw_only=True):
+    """Calls of one class of modules with inputs of the same shapes and types."""
+
+    level: int
+    """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for whole models."""
+    module: str
+    inputs: list[str]
+    """Tensors by argument, such as ``x bfloat16[2048, 4096]``."""
+    calls: int
+    """Number of calls in a forward pass."""
+    paths: dict[str, int]
+    """The calls of each module, by its path with ``*`` for the number of the layer."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor, by argument."""
+        split = (tensor.partition(" ") for tensor in self.inputs)
+        return {name: tuple(map(int, _SIZES.findall(kind.partition("[")[2]))) for name, _, kind in split}
+
+    def dtype(self, argument: str) -> str:
+        """Return the type of a tensor, such as ``bfloat16``."""
+        kinds = dict(tensor.split(" ", 1) for tensor in self.inputs)
+        return kinds[argument].partition("[")[0]
+
+
+class Phase(msgspec.Struct, kw_only=True):
+    """A forward pass of a batch."""
+
+    name: str
+    sequences: int
+    tokens: int
+    """New tokens of each sequence."""
+    context: int
+    """All tokens of each sequence, with the new ones."""
+    tasks: list[ModelTask]
+
+    def kernels(self, module: str) -> list[ModelTask]:
+        """Return the calls of a class of modules, such as ``Linear``, or ``LlamaMLP`` of level 2."""
+        return [task for task in self.tasks if task.module == module]
+
+
+class ModelTasks(msgspec.Struct, kw_only=True):
+    """The tasks of a model, or of one of its ranks; see ``derived_folder`` for its file."""
+
+    model: str
+    source: str
+    """Where its configuration is from."""
+    parameters: int
+    """Number of parameters of the rank."""
+    phases: list[Phase]
+
+    def phase(self, name: str) -> Phase:
+        """Return the phase of this name; raise ``ModelError`` if there is none."""
+        names = [phase.name for phase in self.phases]
+        if name not in names:
+            raise ModelError(f"--phase {name}", "is not a phase", ", ".join(names), did_you_mean(name, names))
+        return self.phases[names.index(name)]
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The sizes of a batch whose sequences are all alike."""
+
+    sequences: int
+    tokens: int
+    """New tokens of each sequence."""
+    context: int
+    """All tokens of each sequence, with the new ones."""
+    trains: bool = False
+    """Whether a backward pass follows."""
+
+
+def phase_sizes(name: str) -> Sizes:
+    """Return the batch of ``prefill-<tokens>``, ``train-<tokens>`` or ``decode-<sequences>``.
+
+    Raises:
+        ModelError: It is another name, or training has no next token.
+    """
+    found = _PHASE.fullmatch(name)
+    if found is None or name == "train-1":
+        expected = (
+            "prefill-2048 or train-2048 (tokens), or decode-32 (sequences), or the same with other numbers"
+        )
+        raise ModelError(f"--phase {name}", "is not a phase", expected)
+    count = int(found[2])
+    if found[1] == "decode":
+        return Sizes(count, 1, DECODE_CONTEXT)
+    return Sizes(1, count, count, trains=found[1] == "train")
+
+
+def read_model_tasks(model: str, ranks: int = 1) -> ModelTasks:
+    """Return the tasks of a model such as ``llama-3.1-8b``, or of one of several tensor-parallel ranks.
+
+    Raises:
+        ModelError: The model is not known, or its tasks for this number of ranks are not.
+    """
+    return msgspec.json.decode(find_model(derived_folder(ranks), model).read_bytes(), type=ModelTasks)
+
+
+def derived_folder(ranks: int) -> Path:
+    """Return the folder with the tasks of one of several ranks, in a file ``<model>.json`` for each model."""
+    return DERIVED / f"tp{ranks}" if ranks > 1 else DERIVED
+
+
+def find_model(folder: Path, model: str) -> Path:
+    """Return a model's file in a folder with one for each; raise ``ModelError`` if there is none."""
+    known = model_keys(folder)
+    if model not in known:
+        remedy = did_you_mean(model, known, "`kbt effect` also takes the path of a config.json")
+        raise ModelError(f"--model {model}", "is not a known model", ", ".join(known), remedy)
+    return folder / f"{model}.json"
+
+
+def model_keys(folder: Path) -> list[str]:
+    """Return the models with a file in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.json"))

@@ -1,0 +1,605 @@
+"""Records: the measurement of one implementation on one workload on one device.
+
+The format is compatible with huggingface/kernels-benchmarks: its files load (with ``schema`` 0), and records of
+this package have every key that its readers need. Times are milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Self, TypeAlias
+
+import msgspec
+
+from kernels_bench_tools.records.device import Device, cuda_device, names_a_gpu
+from kernels_bench_tools.text import slugify
+
+SCHEMA = 1
+"""Version of the record format that this package writes; it reads this version and all older ones."""
+TICK_MS = 32e-6
+"""NVIDIA GPUs count time in ticks of 32 ns; the clocks of other devices are finer than their samples."""
+
+Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""A time. The bounds of this and the next types are checked where records are read, not where they are made."""
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""GB/s or TFLOP/s, or a ratio of two of them."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Labelled(StrEnum):
+    """Values of a field, some with words for tables, and with what they mean."""
+
+    label: str
+    """A few words, for tags, reasons, tables and charts; the value if there are no others."""
+    meaning: str
+
+    def __new__(cls, value: str, label: str = "", meaning: str = "") -> Self:
+        """Return the member that is ``value`` in records."""
+        member = str.__new__(cls, value)
+        member._value_, member.label, member.meaning = value, label or value, meaning
+        return member
+
+
+class Status(_Labelled):
+    """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
+
+    OK = "ok"
+    """Ran, and agreed with the reference."""
+    DISTURBED = "disturbed", "busy machine"
+    """Ran, and agreed with the reference, but other programs made its time longer. In summaries only, never in a record."""
+    INCORRECT = "incorrect"
+    """Ran, and failed the correctness check."""
+    EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline"
+    """Ran, and its time is above the roofline: faster than the device can move its bytes or do its arithmetic."""
+    REJECTED = "rejected"
+    """Ran, and its time is not that of the work it claims, for the reason in its flags."""
+    ERROR = "error"
+    """Raised an exception, or its process exited with a code other than 0."""
+    OOM = "oom", "out of memory"
+    TIMEOUT = "timeout"
+    """Exceeded its cell's time limit."""
+    CRASHED = "crashed"
+    """Its process was ended by a signal, such as a segmentation fault."""
+    UNSUPPORTED = "unsupported"
+    """Cannot run here: no such device, package, build or network."""
+    INVALID = "invalid", "invalid output"
+    """Its process succeeded without writing readable records."""
+    ABSENT = "absent", "not measured"
+    """Not measured on this device. In summaries only, never in a record."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether the implementation ran to its end, so that a latency exists."""
+        return self in {
+            Status.OK,
+            Status.DISTURBED,
+            Status.INCORRECT,
+            Status.EXCEEDS_PHYSICS,
+            Status.REJECTED,
+        }
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong: it is not correct, and not merely unsupported or not measured."""
+        return self not in {Status.OK, Status.DISTURBED, Status.UNSUPPORTED, Status.ABSENT}
+
+
+class Timer(_Labelled):
+    """What measured the time."""
+
+    CUPTI = "cupti", "CUPTI"
+    """Durations of the kernels as the device counted them, summed per call."""
+    EVENTS = "events"
+    """A pair of device events around the call."""
+    MONOTONIC = "monotonic", "host clock"
+    """The host's monotonic clock around the call."""
+    UNKNOWN = "unknown"
+
+
+class CacheState(_Labelled):
+    """State of the last-level cache at the start of a timed call."""
+
+    READ_FLUSH = "read_flush", "cold, flushed"
+    """Cold and clean: a buffer larger than the cache was read before each call."""
+    ROTATED = "rotated", "cold, rotated inputs"
+    """Cold: successive calls use different input sets that together exceed the cache."""
+    HOT = "hot"
+    UNKNOWN = "unknown"
+
+
+class Judged(_Labelled):
+    """Where outputs were compared, times checked, and the record written; the most trusted first."""
+
+    SEPARATELY = "separately", "", "Judged in another process, in which no code of the notebook runs."
+    IN_PROCESS = (
+        "in process",
+        "",
+        "Judged in the process of the implementation, which could change the checks.",
+    )
+    NOT = "not", "", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
+
+
+class Flag(_Labelled):
+    """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
+
+    STREAM_ESCAPE = (
+        "stream_escape",
+        "work outside the call",
+        "work ran outside its call on the device, or another call did it",
+    )
+    THREAD_INJECTION = (
+        "thread_injection",
+        "thread left running",
+        "the call started a thread or process that outlived it",
+    )
+    LAZY_OUTPUT = (
+        "lazy_output",
+        "lazy output",
+        "the output is not a plain tensor with its own memory on the device",
+    )
+    TIMER_TAMPER = (
+        "timer_tamper",
+        "timer replaced",
+        "functions that the harness measures with were replaced",
+    )
+    STALE_OUTPUT = (
+        "stale_output",
+        "stale output",
+        "the output did not change with the inputs, or the output of a timed call was wrong",
+    )
+    INPUT_MUTATED = (
+        "input_mutated",
+        "inputs changed",
+        "a call changed its inputs, which only `in_place=True` allows",
+    )
+    ALIASED_OUTPUT = (
+        "aliased_output",
+        "output aliased",
+        "the output shares memory with an input or an earlier output",
+    )
+    PRECISION = (
+        "precision",
+        "less precise than torch",
+        "the error exceeds twice that of torch's own operator in the same type",
+    )
+    NONDETERMINISTIC = (
+        "nondeterministic",
+        "not deterministic",
+        "two calls with the same inputs gave different bits",
+    )
+    IN_PLACE = (
+        "in_place",
+        "in place",
+        "it overwrites its inputs, so each call got fresh ones, which is not part of the time",
+    )
+    PREPARED = (
+        "prepared",
+        "parameters prepared",
+        "it was given weights or tables that were converted once, which is not part of the time",
+    )
+    APPROXIMATE = (
+        "approximate",
+        "approximate",
+        "it declares a lower precision than its inputs', is judged by that, and ranked after exact ones",
+    )
+    FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
+    HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
+    NEAR_FLOOR = (
+        "near_floor",
+        "near launch overhead",
+        "the time is less than five times that of an empty kernel",
+    )
+    TIMER_DISAGREEMENT = (
+        "timer_disagreement",
+        "timers disagree",
+        "CUDA events take longer than the kernels by more than an event pair costs",
+    )
+    PROFILER_SLOWED = (
+        "profiler_slowed",
+        "timed without profiler",
+        "the profiler slows its kernels down, so it was timed with CUDA events instead",
+    )
+    OUTLIERS = (
+        "outliers",
+        "outliers",
+        "the mean is more than a tenth above the median: some calls took much longer",
+    )
+    """Found in summaries, from all samples; not in records."""
+    DRIFT = "drift", "drift", "the last third of the samples differs from the first by more than 1 %"
+    BIMODAL = "bimodal", "bimodal", "the samples fall into two groups"
+    THROTTLED = "throttled", "throttled", "the device lowered its clocks because of power or heat"
+    DISTURBED = (
+        "disturbed",
+        "busy machine",
+        "threads waited for a CPU core for over 5 % of the time, or some calls took much longer than others: it has no rank",
+    )
+    NEIGHBOUR = "neighbour", "shared device", "another process used the device"
+    SENTINEL = (
+        "sentinel",
+        "device speed differs",
+        "reference kernels ran at another speed than in the other processes, even when repeated",
+    )
+
+
+REJECTING = frozenset(
+    {
+        Flag.STREAM_ESCAPE,
+        Flag.THREAD_INJECTION,
+        Flag.LAZY_OUTPUT,
+        Flag.TIMER_TAMPER,
+        Flag.STALE_OUTPUT,
+        Flag.INPUT_MUTATED,
+        Flag.ALIASED_OUTPUT,
+        Flag.FALLBACK,
+    }
+)
+"""Flags with which a record is ``rejected``: its time is not that of the work it claims."""
+
+
+class Regime(_Labelled):
+    """What limits the speed of a workload on a device."""
+
+    LAUNCH = "launch", "launch-bound"
+    """Less than five times an empty kernel: launch overhead dominates."""
+    L2 = "l2", "in cache"
+    """Its bytes fit into half of the last-level cache."""
+    TRANSITION = "transition", "cache and memory"
+    HBM = "hbm", "memory-bound"
+    """More than four times the last-level cache: memory bandwidth."""
+    COMPUTE = "compute", "compute-bound"
+    """More arithmetic per byte than the measured ridge."""
+
+
+class Latency(msgspec.Struct, kw_only=True):
+    """Times of one call in milliseconds, with all samples in the order they were taken.
+
+    Only records of other harnesses may lack quantiles and the mean.
+    """
+
+    p10: Milliseconds | None = None
+    p50: Milliseconds
+    """The median, which the report shows."""
+    p90: Milliseconds | None = None
+    mean: Milliseconds | None = None
+    iqr: Milliseconds | None = None
+    raw_times: list[Milliseconds] = msgspec.field(default_factory=list)
+    reps: Annotated[int, msgspec.Meta(ge=1)]
+    warmup: Count = 0
+    has_warnings: bool = False
+    """Whether the interquartile range exceeds a tenth of the median (kernels-benchmarks' flag)."""
+    ci_low: Milliseconds | None = None
+    ci_high: Milliseconds | None = None
+    confidence: float | None = None
+    timer: Timer = Timer.UNKNOWN
+    cache: CacheState = CacheState.UNKNOWN
+    input_sets: int = 1
+    stop_reason: str = ""
+    """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
+    tail_ratio: float | None = None
+    """99th percentile over the median."""
+    tick_ms: Milliseconds | None = None
+    """Resolution of the clock, if it is visible in the samples; ``p50`` is then the grouped median."""
+    drift: float | None = None
+    """Median of the last third of the samples over that of the first, minus 1."""
+
+
+class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A secondary quantity in milliseconds, without its samples."""
+
+    p50: Milliseconds
+    ci_low: Milliseconds | None = None
+    ci_high: Milliseconds | None = None
+    reps: Count = 0
+
+
+class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Times other than the main one, which is ``lat_ms``."""
+
+    device_hot: Timing | None = None
+    """Device time of a call repeated with the same inputs, so that caches are warm."""
+    host_submit: Timing | None = None
+    """Host time to issue one call, without waiting for the device."""
+    e2e: Timing | None = None
+    """Wall time of a call and the wait for its result, on an idle device."""
+
+
+class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One-time costs of a process, in milliseconds."""
+
+    import_ms: Milliseconds | None = None
+    """From the start of the process to ``run_benchmark``: importing packages."""
+    load_ms: Milliseconds | None = None
+    """The function given as ``load=``, such as a download."""
+    first_ms: Milliseconds | None = None
+    """The first call, including compilation and autotuning."""
+    second_ms: Milliseconds | None = None
+    """The second call, including the wait for its result."""
+
+
+class Clocks(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Clocks and power of the device during the measurement, sampled by another process."""
+
+    sm_mhz: int = 0
+    """Median clock of the multiprocessors while busy."""
+    sm_mhz_min: int = 0
+    memory_mhz: int = 0
+    in_band_mhz: int = 0
+    """Clock measured with a kernel that spins for a known number of cycles, in the measured stream."""
+    power_w: float = 0.0
+    """Maximum of the samples."""
+    temperature_c: int = 0
+    throttle: list[str] = msgspec.field(default_factory=list)
+    """Throttling reasons that the device reported, other than idling."""
+    other_processes: int = 0
+    samples: int = 0
+
+
+class Roofline(msgspec.Struct, kw_only=True):
+    """The achieved rate as a fraction of a peak rate measured in the same process."""
+
+    ceiling: str
+    """Kind of measured peak: ``"read"``, ``"write"``, ``"copy"``, ``"triad"``, ``"mix"`` or ``"matmul_<dtype>"``."""
+    value: Rate
+    """The measured peak in GB/s, or TFLOP/s for a matmul."""
+    fraction: Rate
+    """Achieved rate divided by ``value``."""
+
+
+class Kernel(msgspec.Struct, kw_only=True):
+    """A kernel that a call launches."""
+
+    name: str
+    count: Count
+    ms: Milliseconds
+    """Total duration of its launches in a call; median over calls."""
+
+
+class Work(msgspec.Struct, kw_only=True, frozen=True):
+    """Minimum memory traffic and arithmetic of one call, computed from its tensors."""
+
+    bytes_read: Count
+    bytes_written: Count
+    flops: Count
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read plus bytes written."""
+        return self.bytes_read + self.bytes_written
+
+
+class Failure(msgspec.Struct, kw_only=True):
+    """Why there is no latency, or why it cannot be ranked."""
+
+    type: str
+    msg: str
+
+
+class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Software and hardware of a measurement; unknown fields are empty."""
+
+    torch: str = ""
+    cuda: str = ""
+    gpu: str = ""
+    sm: str = ""
+    """Compute capability, such as ``"9.0"``."""
+    py: str = ""
+    plat: str = ""
+    driver: str = ""
+    triton: str = ""
+    kernels: str = ""
+    cpu: str = ""
+    threads: int = 0
+    """Threads that torch may use for one operation on the CPU."""
+    sm_clock_mhz: int = 0
+    """Median clock of the multiprocessors; 0 if unknown."""
+    memory_clock_mhz: int = 0
+    l2_bytes: int = 0
+
+
+class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A kernel loaded from the Hub, its cache or a folder, and its build."""
+
+    repo: str
+    """``organization/name``, or the folder."""
+    requested: str = ""
+    """The reference in the notebook, such as ``kernels-community/activation@1``."""
+    origin: str = ""
+    """``override``, ``lock``, ``source build``, ``cache`` or ``hub``."""
+    commit: str = ""
+    variant: str = ""
+    """Name of the build, such as ``torch-cuda``."""
+    version: int | None = None
+    """Major version in the build's metadata."""
+    digest: str = ""
+    signature: str = ""
+    """``verified``, ``unsigned`` or ``not checked``."""
+    dirty: bool | None = None
+    """Whether it was built from uncommitted changes, according to its metadata."""
+    trusted: str = ""
+    """Why it was trusted: ``publisher``, ``allow-list``, ``local`` or ``not checked``."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """Remarks for the report, such as newer versions without a build for this machine."""
+
+
+class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Origin of a record: notebook, code, packages and seed."""
+
+    notebook: str = ""
+    """Path within the project, with ``/``."""
+    notebook_digest: str = ""
+    cell: str = ""
+    code_digest: str = ""
+    """SHA-256 of the cell's code without comments, see :func:`kernels_bench_tools.records.build.code_digest`."""
+    commit: str = ""
+    dirty: bool | None = None
+    """Whether the checkout had uncommitted changes; None without a checkout."""
+    environment: str = ""
+    """``"uv"`` or ``"current"``."""
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
+    """Distributions that the process imported, with their versions."""
+    harness: str = ""
+    """Version of kernels-bench-tools."""
+    seed: int | None = None
+    hub: list[HubKernel] = msgspec.field(default_factory=list)
+
+
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The calls of one kernel in a forward pass of a model, without the implementation."""
+
+    module: str
+    """The class and, if there are several, what distinguishes its inputs; empty for what is outside of all kernels."""
+    calls: Count
+    ms: Milliseconds
+    """Of all calls, inside of the model."""
+    alone_ms: Milliseconds | None = None
+    """Of as many calls alone."""
+
+
+class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
+
+    model: str
+    phase: Annotated[
+        str, msgspec.Meta(pattern=r"^((prefill|decode)-[1-9]|train-([2-9]|[1-9][0-9]))[0-9]{0,5}$")
+    ]
+    """Such as ``decode-32``; ``train-2048`` is a forward and a backward pass."""
+    layers: Count = 0
+    """Layers that were measured, if not all of the model."""
+    others: list[str] = msgspec.field(default_factory=list)
+    """Other implementations that replaced kernels at the same time, as ``operator/implementation``."""
+    other_digests: list[str] = msgspec.field(default_factory=list)
+    """Digests of their code, like ``code_digest`` of the provenance."""
+    level: Annotated[int, msgspec.Meta(ge=1, le=4)]
+    """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
+    module: str
+    """The class that was called; for a whole model how it was timed: ``device``, ``eager`` or ``CUDA graph``."""
+    calls: Annotated[int, msgspec.Meta(ge=1)]
+    """Per forward pass."""
+    baseline: Latency
+    """The time without the implementation."""
+    again: Latency | None = None
+    """A second sample of the same, taken at the same time: how much two equal programs differ."""
+    predicted_ms: Milliseconds | None = None
+    """The time with it, computed from the calls and times of single kernels."""
+    replaced: Count = 0
+    """Instances in the model whose ``forward`` was replaced: all of the classes that call the operator."""
+    called: Count = 0
+    """Of these, the instances that the forward pass called."""
+    missing: list[str] = msgspec.field(default_factory=list)
+    """Paths of the first that it did not call."""
+    kept: dict[str, int] = msgspec.field(default_factory=dict)
+    """Instances that transformers could replace by a kernel and has none for, in this mode on this device, by the kernel's name."""
+    launches: Count | None = None
+    """Kernels per forward pass, with the implementation."""
+    baseline_launches: Count | None = None
+    baseline_peak_bytes: Count | None = None
+    """``peak_bytes`` of the record, without the implementation."""
+    host_ms: Milliseconds | None = None
+    """Host time to issue a call of a single kernel, with the implementation."""
+    baseline_host_ms: Milliseconds | None = None
+    parts: list[Part] = msgspec.field(default_factory=list)
+    """For one row of a whole model: its kernels, the longest first."""
+
+    @property
+    def workload(self) -> str:
+        """The name of its record's workload."""
+        return f"{self.model}_{self.phase}_L{self.level}_{self.module}"
+
+
+class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The measurement of one implementation on one workload on one device.
+
+    ``lat_ms`` is set if and only if the status is one that ran. A record without a workload applies to all workloads
+    without a record of their own.
+    """
+
+    ts: str
+    """Time of writing, UTC, ISO 8601."""
+    run: str
+    """Id of the process; the same for all its records."""
+    impl: str
+    """Implementation id: the stem of its notebook's file."""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    wl: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The workload: ``name``, ``dtype``, optional ``set``, ``group`` and ``mode``, and a key for each axis."""
+    env: Environment = msgspec.field(default_factory=Environment)
+    lat_ms: Latency | None = None
+    """Device time of one call, with cold caches."""
+    compile_ms: Milliseconds | None = None
+    """Duration of the first call, including compilation and autotuning."""
+    peak_bytes: Count | None = None
+    """Peak memory that one call allocates in addition to its inputs."""
+    ok: bool = False
+    absmax: float | None = None
+    """Largest absolute difference from the reference."""
+    corr: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The correctness check: reference, errors, tolerances, cases."""
+    err: Failure | None = None
+    schema: int = 0
+    op: str = ""
+    status: Status | None = None
+    # The fields above are in every written record, those below only if they are not empty.
+    device: Device | None = None
+    work: Work | None = None
+    kernels: list[Kernel] = msgspec.field(default_factory=list)
+    process: Count = 0
+    """Number of the process, from 0, among those that measured the same workload."""
+    earlier_runs: Count = 0
+    """Number of earlier runs of this workload that this one replaced."""
+    quantities: Quantities | None = None
+    first_call: FirstCall | None = None
+    clocks: Clocks | None = None
+    flags: list[Flag] = msgspec.field(default_factory=list)
+    regime: Regime | None = None
+    roofline: Roofline | None = None
+    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
+    """Reference kernel to its milliseconds before and after the workloads of this process."""
+    ceilings: dict[str, Rate] = msgspec.field(default_factory=dict)
+    """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); in files on its first record only."""
+    judged: Judged = Judged.IN_PROCESS
+    trust: str = ""
+    """Which integrity checks were done, and what they cannot detect."""
+    span_ms: Milliseconds | None = None
+    """Median time from the start of the first kernel to the end of the last; ``lat_ms`` sums their durations."""
+    provenance: Provenance = msgspec.field(default_factory=Provenance)
+    effect: Effect | None = None
+    """Set by ``kbt effect`` only."""
+
+    def __post_init__(self) -> None:
+        """Set the status of old files without one, and check that the fields are consistent."""
+        if self.schema > SCHEMA:
+            raise ValueError(f"record schema {self.schema} is newer than {SCHEMA}, which this version reads")
+        if self.status is None:
+            failed = self.err is not None or self.lat_ms is None
+            self.status = Status.ERROR if failed else Status.OK if self.ok else Status.INCORRECT
+        if self.schema == 0:  # of another project
+            self.judged = Judged.NOT
+        if self.status.ran != (self.lat_ms is not None):
+            raise ValueError(f"status {self.status.value!r} and lat_ms contradict each other")
+        times = self.lat_ms
+        if self.schema and times and None in (times.p10, times.p90, times.mean, times.iqr):
+            raise ValueError("lat_ms has no p10, p90, mean or iqr")
+        if self.ok != (self.status is Status.OK):
+            raise ValueError(f"status {self.status.value!r} and ok={self.ok} contradict each other")
+
+    @property
+    def workload(self) -> str:
+        """Name of the workload; empty in a record that applies to all of them."""
+        return str(self.wl.get("name", ""))
+
+    @property
+    def outcome(self) -> Status:
+        """The status, which is never None after construction."""
+        assert self.status is not None
+        return self.status
+
+
+def device_of(record: Record) -> Device:
+    """Return the device of a record; in files older than the field, the one that the environment names."""
+    if record.device is not None:
+        return record.device
+    gpu = record.env.gpu.strip()
+    if names_a_gpu(gpu) and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
+        return cuda_device(gpu, record.env.driver)
+    name = record.env.cpu or "CPU"
+    return Device(kind="cpu", name=name, slug=slugify(name))

@@ -1,0 +1,316 @@
+"""Summaries: results of one operator on each device. Times are milliseconds; a speed-up above 1 is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from math import exp, inf, log
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import (
+    CacheState,
+    Environment,
+    Flag,
+    Judged,
+    Provenance,
+    Regime,
+    Status,
+    Timer,
+)
+
+SCHEMA = 1
+
+SMALLEST_EFFECT = 0.005
+"""A smaller relative difference counts as none, even if it is significant."""
+
+FEWEST_PROCESSES = 3
+"""Processes of an implementation that a verdict needs. With two, Student's interval is three times as wide."""
+
+
+class Estimate(NamedTuple):
+    """A value and its 95 % interval; an infinite end is unknown."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.low > 0 and self.high < inf
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean of ratios; raise ``ValueError`` if there are none, or one is not positive."""
+    if not ratios or min(ratios) <= 0:
+        raise ValueError("a geometric mean needs positive ratios")
+    return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
+
+
+def geometric_mean_interval(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the geometric mean of positive estimates over workloads, between the geometric means of their ends.
+
+    The only interval over several workloads. It holds however their errors are correlated: a slow process is slow on
+    all of them, and a clock rounds all of them alike. So it contains Student's interval of the processes' means.
+    """
+    value = geometric_mean([one.value for one in estimates])
+    if not all(one.known for one in estimates):
+        return Estimate(value, 0.0, inf)
+    low, high = (geometric_mean([one[at] for one in estimates]) for at in (1, 2))
+    return Estimate(value, low, high)
+
+
+class Verdict(StrEnum):
+    """How an implementation compares with the baseline, given the interval of the speed-up."""
+
+    BASELINE = "baseline"
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    AMBIGUOUS = "ambiguous"
+    SEPARATE = "measured separately"
+    """Measured at another time, when the device was not equally fast, or is not known to have been."""
+    FEW_PROCESSES = "no verdict"
+    """One of the two was measured in fewer than ``FEWEST_PROCESSES``: the interval lacks the variation between them."""
+    NONE = "none"
+    """Not comparable: one of the two cannot be ranked."""
+
+
+class WorkloadSummary(msgspec.Struct, kw_only=True):
+    """A workload and its axes."""
+
+    name: str
+    dtype: str = ""
+    set: str = ""
+    """The workload set that it belongs to, such as ``large``; empty in old records."""
+    group: str = ""
+    """Which of the operator's functions it measures, such as ``SwiGLU``; empty if there is only one."""
+    mode: str = ""
+    """``bwd`` or ``fwd_bwd``; empty for the forward pass."""
+    axes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class MetricInfo(msgspec.Struct, kw_only=True):
+    """A metric that a view shows; ``results/metrics.py`` has its definition."""
+
+    name: str
+    """The field of ``Point`` that holds it; without such a field, its key in ``Point.more``."""
+    title: str
+    unit: str
+    """Selects the number format, see ``text.number``."""
+    better: str
+    """``lower`` or ``higher``."""
+    chart: str = ""
+    """Stem of the chart's file; empty if it is not drawn."""
+    ranking: bool = True
+    description: str = ""
+    """How to read its chart."""
+
+
+class Point(msgspec.Struct, kw_only=True):
+    """One implementation on one workload."""
+
+    workload: str
+    status: Status
+    reason: str = ""
+    """Why there is no latency, or why it cannot be ranked, in one line."""
+    p50_ms: float | None = None
+    mean_ms: float | None = None
+    p10_ms: float | None = None
+    p90_ms: float | None = None
+    ci_low_ms: float | None = None
+    ci_high_ms: float | None = None
+    reps: int = 0
+    timer: Timer = Timer.UNKNOWN
+    cache: CacheState = CacheState.UNKNOWN
+    processes: int = 1
+    """Number of processes that measured it; the interval includes the differences between them."""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict = Verdict.NONE
+    regime: Regime | None = None
+    fraction: float | None = None
+    """Achieved rate divided by the measured peak that ``ceiling`` names."""
+    ceiling: str = ""
+    flags: list[Flag] = msgspec.field(default_factory=list)
+    limitation: str = ""
+    """Which edge cases it refuses and why, in one line."""
+    runs: int = 1
+    """Number of runs of which it is the latest."""
+    device_hot_ms: float | None = None
+    host_submit_ms: float | None = None
+    e2e_ms: float | None = None
+    span_ms: float | None = None
+    kernel_ms: float | None = None
+    """Of the kernel that takes longest, in a call of several."""
+    gb_per_s: float | None = None
+    """Counted bytes over the median, in 1e9 bytes per second."""
+    tflop_per_s: float | None = None
+    compile_ms: float | None = None
+    peak_bytes: int | None = None
+    absmax: float | None = None
+    more: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    """Metrics that have no field of their own, by name."""
+    intervals: dict[str, tuple[float, float]] | msgspec.UnsetType = msgspec.UNSET
+    """95 % intervals of the host's times, by the metric's name."""
+    measured: str = ""
+
+    def value(self, metric: str) -> float | None:
+        """Return a metric's number by its name; None if there is none."""
+        more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
+        value: float | None = getattr(self, metric, more.get(metric))
+        return value
+
+    def interval(self, metric: str) -> tuple[float | None, float | None]:
+        """Return the 95 % interval of the latency or of one of the host's times by its name; Nones if there is none."""
+        if metric == "p50_ms":
+            return self.ci_low_ms, self.ci_high_ms
+        known = {} if isinstance(self.intervals, msgspec.UnsetType) else self.intervals
+        return known.get(metric, (None, None))
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One implementation on one device."""
+
+    implementation: str
+    slug: str
+    """``series_slug`` of implementation and device, then the view's key if any: the last part of ids in charts."""
+    title: str
+    description: str = ""
+    family: str = ""
+    baseline: bool = False
+    rank: int | None = None
+    """From 1, among the rows that passed every workload that the baseline passed."""
+    status: Status
+    """``ok`` if every workload is, else the first other status in workload order."""
+    reason: str = ""
+    passed: int
+    total: int
+    speedup: float | None = None
+    """Geometric mean over the workloads that both this and the baseline passed."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_workloads: int = 0
+    trust: str = ""
+    judged: Judged = Judged.IN_PROCESS
+    """The least trusted of its records."""
+    points: list[Point]
+    """One for each of the device's workloads, in their order."""
+    environment: Environment = msgspec.field(default_factory=Environment)
+    provenance: Provenance = msgspec.field(default_factory=Provenance)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def obstacle(row: Row, point: Point) -> str:
+    """Return why an implementation cannot be chosen for a workload; empty if it can."""
+    if point.status is not Status.OK:
+        return point.status.label
+    if Flag.APPROXIMATE in point.flags:
+        return Flag.APPROXIMATE.label
+    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
+
+
+class DeviceSummary(msgspec.Struct, kw_only=True):
+    """One view of a device: the results of workloads that are compared with each other.
+
+    Workloads of another set, function of the operator or mode form another view. An implementation without a
+    workload in a view has no row in it.
+    """
+
+    device: Device
+    view: str = ""
+    """Title of the view, such as ``SwiGLU · large``; empty for a device's only view."""
+    key: str = ""
+    """The view in ids and file names, such as ``swiglu-large``; empty for the device's first view."""
+    baseline: str = ""
+    """Id of the baseline; empty if none ran here."""
+    workloads: list[WorkloadSummary]
+    ceilings: dict[str, float] = msgspec.field(default_factory=dict)
+    """Measured peaks of the device, GB/s or TFLOP/s: medians over the processes."""
+    metrics: list[MetricInfo] = msgspec.field(default_factory=list)
+    """The metrics that charts and rankings of this view show; empty in summaries of earlier versions."""
+    rows: list[Row]
+    """Ranked rows, then other rows that ran, then rows that did not run."""
+
+    def eligible(self, number: int) -> list[tuple[Row, Point]]:
+        """Return the implementations that can be chosen for a workload, by its index, the fastest first."""
+        points = [(row, row.points[number]) for row in self.rows]
+        able = [one for one in points if one[1].p50_ms and not obstacle(*one)]
+        return sorted(able, key=lambda one: one[1].p50_ms or inf)
+
+
+class Gain(NamedTuple):
+    """What the fastest implementation of a kernel changes in a forward pass; times are those of a call."""
+
+    calls: int
+    baseline_ms: float
+    ms: float
+    speedup_low: float | None
+    speedup_high: float | None
+
+
+class Prediction(msgspec.Struct, kw_only=True):
+    """What the fastest implementations of some kernels give together (Amdahl's law over these kernels)."""
+
+    tasks: int
+    calls: int
+    baseline_ms: float
+    """Sum over the calls of a forward pass."""
+    ms: float
+    speedup: float
+    speedup_low: float | None
+    """With the lower ends of all intervals; None if one is not known."""
+    speedup_high: float | None
+
+
+def predict(gains: Sequence[Gain]) -> Prediction | None:
+    """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without any."""
+    before = sum(gain.calls * gain.baseline_ms for gain in gains)
+    after = sum(gain.calls * gain.ms for gain in gains)
+    if not after:
+        return None
+    ends = ([gain.speedup_low for gain in gains], [gain.speedup_high for gain in gains])
+    low, high = (
+        before
+        / sum(gain.calls * gain.baseline_ms / (end or 1.0) for gain, end in zip(gains, values, strict=True))
+        if all(values)
+        else None
+        for values in ends
+    )
+    return Prediction(
+        tasks=len(gains),
+        calls=sum(gain.calls for gain in gains),
+        baseline_ms=before,
+        ms=after,
+        speedup=before / after,
+        speedup_low=low,
+        speedup_high=high,
+    )
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """One operator on every device."""
+
+    schema: int = SCHEMA
+    operator: str
+    title: str
+    devices: list[DeviceSummary]
+    """GPUs first, then CPUs, each sorted by slug; the views of a device are adjacent."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """Content of ``report.json``: all summaries of the site."""
+
+    schema: int = SCHEMA
+    title: str
+    repository: str
+    measured: str = ""
+    """Timestamp of the newest record; empty if there is none."""
+    operators: list[Summary]
+    """Summaries, in the order of the front page."""
+    models: list[str] = msgspec.field(default_factory=list)
+    """Those with a page ``models/<model>.html``, with its calls in ``models/<model>.csv``."""

@@ -1,0 +1,362 @@
+"""The fastest correct implementation for a shape, or for each kernel of a model, according to summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf, isclose, log2, prod
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.records.effect import EffectRow
+from kernels_bench_tools.records.model import ModelTask, Phase
+from kernels_bench_tools.records.model_workloads import (
+    REPLACEABLE,
+    axes_of,
+    blocks_of,
+    called_workload,
+    compared_axes,
+    operator_of_module,
+)
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Estimate,
+    Gain,
+    Point,
+    Prediction,
+    Summary,
+    Verdict,
+    obstacle,
+    predict,
+)
+from kernels_bench_tools.records.summary import WorkloadSummary as Workload
+from kernels_bench_tools.results.compare import REPRODUCIBLE
+from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.text import did_you_mean, grouped
+
+NO_OPERATOR = "no operator"
+_NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}
+"""Sizes to which the operations of a call are not proportional."""
+
+FARTHEST = 32
+"""No time is estimated from a workload of which a size is more than this many times larger or smaller."""
+
+Axes = Mapping[str, int | bool | str]
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    """The fastest implementation of a measured workload: correct, ranked and not approximate."""
+
+    operator: str
+    workload: str
+    dtype: str
+    implementation: str
+    p50_ms: float
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    verdict: Verdict
+    processes: int
+    flags: list[str]
+    """Observations, such as ``near launch overhead``."""
+    baseline: str
+    baseline_ms: float | None
+    ties: list[str]
+    """Implementations that may be as fast: the choice is not shown to be faster than they are."""
+    faster: dict[str, str]
+    """Implementations with a shorter time that cannot be chosen, and why."""
+    candidates: list[str]
+    """All implementations of the function that support some workload of the device, whatever their results."""
+    near: str = ""
+    """How the workload differs from the one asked for, such as ``hidden_dim 4096, 0.8×``; empty if it does not."""
+
+
+class TaskChoice(msgspec.Struct, kw_only=True):
+    """A kernel or block that a forward pass calls, with what is fastest for it."""
+
+    module: str
+    inputs: list[str]
+    calls: int
+    """Number of calls in a forward pass."""
+    operator: str = ""
+    choice: Choice | None = None
+    reason: str = ""
+    """Why there is no choice."""
+    scale: float = 1.0
+    """Its work divided by that of the near workload; the times below are those of the near workload times this."""
+    ms: float | None = None
+    """Time of one call; None if the near workload is too far for one."""
+    baseline_ms: float | None = None
+    share: float | None = None
+    """Of the time of all kernels that have one, with the baselines."""
+
+
+class PhaseChoice(msgspec.Struct, kw_only=True):
+    """The kernels of a forward pass."""
+
+    phase: str
+    tasks: list[TaskChoice]
+    blocks: list[TaskChoice]
+    """Blocks and layers that an operator computes. They contain kernels, and count in no share or prediction."""
+    measured: Prediction | None
+    """Over the tasks that were measured with their own shape; None if there are none."""
+    estimated: Prediction | None
+    """Over these and those with only a near workload; None if there are none of the latter."""
+    effect: list[str]
+    """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
+    measured_effect: list[EffectRow] = []
+    """What these change in the whole model, if that was measured."""
+
+
+class Measured(NamedTuple):
+    """A workload in a view of a device, and by which factors its sizes differ from those asked for."""
+
+    operator: str
+    view: DeviceSummary
+    number: int
+    """Index of the workload in the view."""
+    factors: dict[str, float]
+    """Measured size divided by the one asked for, by axis."""
+
+    @property
+    def workload(self) -> Workload:
+        """The workload."""
+        return self.view.workloads[self.number]
+
+    @property
+    def distance(self) -> float:
+        """Sum of the distances of the sizes, in powers of two."""
+        return sum(abs(log2(factor)) for factor in self.factors.values())
+
+    @property
+    def near(self) -> str:
+        """The sizes that differ, with their factors; empty if none does."""
+        axes = axes_of(self.workload)
+        differing = {name: factor for name, factor in self.factors.items() if factor != 1}
+        return "; ".join(
+            f"{name} {axes[name]}, {factor:,.0f}×" if factor >= 100 else f"{name} {axes[name]}, {factor:.3g}×"
+            for name, factor in differing.items()
+        )
+
+
+def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
+    """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
+    workloads = [workload for view in summary.devices for workload in view.workloads]
+    known = grouped(axis for workload in workloads for axis in axes_of(workload).items())
+    found: dict[str, int | bool | str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = map(str.strip, part.partition("="))
+        where = f"--axes {part}"
+        if name in found:
+            raise OperatorError(where, f"{name} is given twice", "One value for each axis")
+        if name not in known:
+            expected = f"AXIS=VALUE with one of {', '.join(known)}"
+            raise OperatorError(
+                where, f"{operator} has no axis {name!r}", expected, did_you_mean(name, known)
+            )
+        if all(isinstance(one, bool | str) for one in known[name]):
+            texts = {str(one).lower(): one for one in known[name]}
+            if value.lower() not in texts:
+                raise OperatorError(where, f"no measured workload has {part}", ", ".join(sorted(texts)))
+            found[name] = texts[value.lower()]
+        elif value.isdecimal() and int(value) > 0:
+            found[name] = int(value)
+        else:
+            raise OperatorError(where, f"{value!r} is not a size", f"A positive integer, such as {name}=4096")
+    return found
+
+
+def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None) -> list[Measured]:
+    """Return the measured forward workloads of a device that are nearest to a shape, all of the same distance.
+
+    Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
+    any value. With ``group``, only workloads of it. Of equal workloads in several sets, it is the one with most results.
+    """
+    found = [
+        Measured(summary.operator, view, number, factors)
+        for view in summary.devices
+        if view.device.slug == device
+        for number, workload in enumerate(view.workloads)
+        if not workload.mode and group in {None, workload.group}
+        if (factors := _factors(axes_of(workload), axes)) is not None
+        if any(row.points[number].status is Status.OK for row in view.rows)
+    ]
+    least = min((one.distance for one in found), default=0.0)
+    closest = (one for one in found if isclose(one.distance, least, abs_tol=1e-9))
+    equal = grouped(((one.workload.group, *axes_of(one.workload).items()), one) for one in closest)
+    return [max(sets, key=lambda one: len(one.view.eligible(one.number))) for sets in equal.values()]
+
+
+def _factors(have: Mapping[str, Any], wanted: Axes) -> dict[str, float] | None:
+    """Return how sizes differ; None if something else does."""
+    factors = {}
+    for name, value in wanted.items():
+        other = have.get(name)
+        if isinstance(value, bool | str) or other is None or isinstance(other, bool | str):
+            if value != other:
+                return None
+        else:
+            factors[name] = other / value
+    return factors
+
+
+def choose(found: Measured) -> Choice | None:
+    """Return the fastest implementation of a workload; None if none is correct and ranked."""
+    view, number = found.view, found.number
+    points = [(row, row.points[number]) for row in view.rows]
+    able = {row.implementation: point for row, point in view.eligible(number)}
+    if not able:
+        return None
+    name, best = next(iter(able.items()))
+    assert best.p50_ms is not None
+    baseline = able.get(view.baseline)
+    stretch = CPU_STRETCH if view.device.kind == "cpu" else 1.0
+    return Choice(
+        operator=found.operator,
+        workload=found.workload.name,
+        dtype=found.workload.dtype,
+        implementation=name,
+        p50_ms=best.p50_ms,
+        speedup=best.speedup,
+        speedup_low=best.speedup_low,
+        speedup_high=best.speedup_high,
+        verdict=best.verdict,
+        processes=best.processes,
+        flags=[flag.label for flag in best.flags],
+        baseline=view.baseline,
+        baseline_ms=baseline.p50_ms if baseline else None,
+        ties=[other for other, point in able.items() if other != name and _is_tie(point, best, stretch)],
+        faster={
+            row.implementation: why
+            for row, point in points
+            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := obstacle(row, point))
+        },
+        candidates=_supported(view),
+        near=found.near,
+    )
+
+
+def _supported(view: DeviceSummary) -> list[str]:
+    """Return the implementations that support some workload of a view; on a GPU not those for CPUs."""
+    return [
+        row.implementation
+        for row in view.rows
+        if any(point.status is not Status.UNSUPPORTED for point in row.points)
+    ]
+
+
+def _is_tie(other: Point, best: Point, stretch: float) -> bool:
+    """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
+    if min(other.processes, best.processes) < FEWEST_PROCESSES:
+        return True
+    ratio = ratio_of(_estimate(other), _estimate(best))
+    if Verdict.SEPARATE in {other.verdict, best.verdict}:
+        ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
+    return verdict_of(ratio, stretch) is not Verdict.FASTER
+
+
+def _estimate(point: Point) -> Estimate:
+    assert point.p50_ms is not None
+    return Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
+
+
+def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str) -> PhaseChoice:
+    """Return the fastest implementation for each kernel of a forward pass, given the summaries by operator."""
+    tasks = [
+        _choose_for_task(phase, task, summaries, device)
+        for task in sorted(phase.tasks, key=lambda task: -task.calls)
+        if task.level == 1
+    ]
+    shown = [task for task in tasks if task.ms is not None]
+    whole = sum(task.calls * (task.baseline_ms or 0.0) for task in shown)
+    for task in shown:
+        task.share = task.calls * (task.baseline_ms or 0.0) / whole
+    exact = [task for task in shown if task.choice and not task.choice.near]
+    return PhaseChoice(
+        phase=phase.name,
+        tasks=tasks,
+        blocks=[_choose_for_task(phase, task, summaries, device) for task in blocks_of(phase)],
+        measured=predict(_gains(exact)),
+        estimated=predict(_gains(shown)) if len(exact) < len(shown) else None,
+        effect=_worth_an_effect(tasks),
+    )
+
+
+def _choose_for_task(
+    phase: Phase, task: ModelTask, summaries: Mapping[str, Summary], device: str
+) -> TaskChoice:
+    operator, wanted = operator_of_module(task.module), called_workload(phase, task)
+    made = TaskChoice(module=task.module, inputs=task.inputs, calls=task.calls, operator=operator)
+    if wanted is None:
+        made.reason = NO_OPERATOR
+        return made
+    found = _nearest_to(wanted, summaries[operator], device) if operator in summaries else None
+    if found is None:
+        made.reason = f"no comparable record of {operator}"
+        return made
+    choice = choose(found)
+    if choice is None or choice.baseline_ms is None:
+        made.reason = f"neither ranked nor a baseline, {operator}"
+        return made
+    if not choice.near and found.workload.axes != wanted.axes:
+        choice.near = "as many rows, but another batch and seq_len"
+    factors = [factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION]
+    made.scale = 1 / prod(factors)
+    made.choice = choice
+    if all(1 / FARTHEST <= factor <= FARTHEST for factor in factors):
+        made.ms, made.baseline_ms = choice.p50_ms * made.scale, choice.baseline_ms * made.scale
+    return made
+
+
+def _nearest_to(wanted: Workload, summary: Summary, device: str) -> Measured | None:
+    """Return the nearest workload of the same function, type and layout; of several, one with equal axes if any."""
+    found = nearest(summary, device, compared_axes(wanted), wanted.group)
+    return min(found, key=lambda one: one.workload.axes != wanted.axes, default=None)
+
+
+def _gains(tasks: Iterable[TaskChoice]) -> list[Gain]:
+    return [
+        Gain(task.calls, task.baseline_ms, task.ms, task.choice.speedup_low, task.choice.speedup_high)
+        for task in tasks
+        if task.choice and task.baseline_ms is not None and task.ms is not None
+    ]
+
+
+def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], device: str) -> list[str]:
+    """Return what to build for what has no record of its own shape: operators, or some implementations.
+
+    An implementation of another function of the operator would fail, as it has no workload of the model.
+    """
+    wanted: dict[str, set[str]] = {}
+    whole = {
+        operator: {
+            name for view in summary.devices if view.device.slug == device for name in _supported(view)
+        }
+        for operator, summary in summaries.items()
+    }
+    tasks = [task for phase in phases for task in (*phase.tasks, *phase.blocks)]
+    for task in (task for task in tasks if task.operator in summaries):
+        if task.choice is None or task.choice.near:
+            names = task.choice.candidates if task.choice else whole[task.operator]
+            wanted.setdefault(task.operator, set()).update(names)
+    return [
+        target
+        for operator, names in wanted.items()
+        for target in (
+            [operator] if names >= whole[operator] else sorted(f"{operator}/{name}" for name in names)
+        )
+    ]
+
+
+def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
+    """Return, for each operator, the chosen implementation that saves most; ``kbt effect`` takes one of an operator."""
+    saved: dict[str, tuple[float, str]] = {}
+    for task in tasks:
+        choice = task.choice
+        if choice and task.module in REPLACEABLE and choice.speedup_low and choice.speedup_low > 1:
+            saves = task.calls * ((task.baseline_ms or 0.0) - (task.ms or 0.0))
+            saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
+    return [f"{operator}/{name}" for operator, (_, name) in saved.items()]

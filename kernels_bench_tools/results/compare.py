@@ -1,0 +1,146 @@
+"""Speed-ups, their intervals and verdicts.
+
+A verdict needs three processes on both sides: an interval of fewer lacks the variation between processes, which is
+often larger than that within them. "Faster" and "slower" need an interval that excludes 1 and medians that differ by
+at least 0.5 %, "same" the whole interval within 2 % of 1. Everything else is ambiguous, and so is device time compared with host time, or a cold
+with a hot cache. Two that were measured at different times get a verdict only if sentinels and peaks agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import log
+from statistics import median
+
+import msgspec
+
+from kernels_bench_tools.records.record import CacheState, Record, Status, Timer
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate, Verdict
+from kernels_bench_tools.results.merge import estimate, is_disturbed, resolution, samples
+from kernels_bench_tools.stats import CPU_STRETCH, ratio_interval, ratio_of, verdict_of, widened
+
+SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
+"""Largest difference between the readings of two sides on a GPU: medians over their processes of the sentinel before
+the workloads, and of the peaks. On H200s, readings of memory within a session differ by at most 0.31 %, on another card
+by up to 1.7 %; matmuls within a session by at most 1.15 %, as their clocks vary with power, else by up to 3.1 %."""
+SAME_SPEED_CPU = 0.25
+"""The same on a CPU, whose peaks vary this much within a session."""
+REPRODUCIBLE = 0.025
+"""Of 100 speed-ups that were measured again on another H200, 97 differed by at most this: docs/measuring.md."""
+SESSION_SECONDS = 3600
+"""Where there are no readings, and on a CPU, two sides were measured together if at most this lies between them."""
+
+_DEVICE_TIMERS = {Timer.CUPTI: Timer.CUPTI, Timer.EVENTS: Timer.CUPTI}
+"""Both time the device, so they may be compared."""
+_COLD = frozenset({CacheState.READ_FLUSH, CacheState.ROTATED})
+
+
+class Speedup(msgspec.Struct, kw_only=True, frozen=True):
+    """Speed-up of a candidate on one workload: the baseline's time divided by the candidate's."""
+
+    value: float | None = None
+    """None unless all processes of both ran and were correct."""
+    low: float | None = None
+    """Lower end of its interval; None where it is not known."""
+    high: float | None = None
+    verdict: Verdict = Verdict.NONE
+
+
+def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
+    """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
+    records = [*candidate, *baseline]
+    if not candidate or not baseline or not all(map(_comparable, records)):
+        return Speedup()
+    ours, theirs = estimate(candidate), estimate(baseline)
+    if ours is None or theirs is None:
+        return Speedup()
+    if candidate is baseline or list(candidate) == list(baseline):
+        return Speedup(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
+    if len(_quantities(records)) > 1:
+        return Speedup(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
+    if not same_conditions(candidate, baseline):
+        return _of_two_runs(ratio_of(theirs, ours), records)
+    paired = len(candidate) > 1 and _numbers(candidate) == _numbers(baseline)
+    ratio = ratio_interval(_groups(baseline), _groups(candidate)) if paired else ratio_of(theirs, ours)
+    half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
+    # Rounding errors are bounded and the same in every process, so the two add up.
+    ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
+    ends = (ratio.low, ratio.high) if ratio.known else (None, None)
+    few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if _on_cpu(candidate) else 1.0)
+    return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict)
+
+
+def _of_two_runs(ratio: Estimate, records: Sequence[Record]) -> Speedup:
+    """Return a speed-up between rows of different runs, on GPUs with an interval that contains what runs differ by."""
+    if _on_cpu(records) or not ratio.known:
+        return Speedup(value=ratio.value, verdict=Verdict.SEPARATE)
+    low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
+    return Speedup(value=ratio.value, low=low, high=high, verdict=Verdict.SEPARATE)
+
+
+def _comparable(record: Record) -> bool:
+    return record.outcome is Status.OK and not is_disturbed(record)
+
+
+def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
+    """Return whether the device was equally fast for both, as far as their records show."""
+    ours, theirs = _readings(candidate), _readings(baseline)
+    on_cpu = _on_cpu(candidate)
+    common = ours.keys() & theirs.keys()
+    if not common or on_cpu:
+        together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
+        if together or not common:
+            return together
+    return all(abs(log(ours[name]) - log(theirs[name])) <= _same(name, on_cpu) for name in common)
+
+
+def _on_cpu(records: Sequence[Record]) -> bool:
+    return any(record.device is not None and record.device.kind == "cpu" for record in records)
+
+
+def _same(reading: str, on_cpu: bool) -> float:
+    if on_cpu:
+        return SAME_SPEED_CPU
+    return SAME_MATMUL if "matmul" in reading else SAME_SPEED
+
+
+def _readings(records: Sequence[Record]) -> dict[str, float]:
+    """Return sentinels and peaks, each its median over the processes; the null kernel varies by the timer's tick."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        # The sentinel after the workloads depends on what they were.
+        first = {name: times[0] for name, times in record.sentinels.items() if name != "null" and times}
+        for kind, values in (("sentinel", first), ("peak", record.ceilings)):
+            for name, value in values.items():
+                if value > 0:
+                    found[f"{kind} {name}"].append(value)
+    return {name: median(values) for name, values in found.items()}
+
+
+def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) -> float:
+    """Return the time between two sides; 0 if they overlap, or one of their times is not known."""
+    try:
+        ours, theirs = (
+            [datetime.fromisoformat(record.ts).timestamp() for record in records]
+            for records in (candidate, baseline)
+        )
+    except ValueError:
+        return 0.0
+    return max(min(ours) - max(theirs), min(theirs) - max(ours), 0.0)
+
+
+def _numbers(records: Sequence[Record]) -> list[int]:
+    return [record.process for record in records]
+
+
+def _groups(records: Sequence[Record]) -> list[Sequence[float]]:
+    return [samples(record.lat_ms) for record in records if record.lat_ms is not None]
+
+
+def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
+    """Return the measured quantities: the kind of timer, and whether caches were cold."""
+    latencies = (record.lat_ms for record in records if record.lat_ms is not None)
+    return {(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}

@@ -1,0 +1,234 @@
+"""Summaries as CSV and as plain text, and the tables that both and suites are made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress
+
+from kernels_bench_tools.records.outcome import flag_words
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Point,
+    Row,
+    Summary,
+    Verdict,
+    WorkloadSummary,
+)
+from kernels_bench_tools.results.metrics import (
+    HOST_TIMES,
+    LATENCY,
+    SPEEDUP,
+    csv_metrics,
+    shown_metrics,
+    speedup_with_interval,
+)
+from kernels_bench_tools.results.views import axis_names, axis_title
+from kernels_bench_tools.text import MISSING, plural
+
+Value = str | int | float | bool | None
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_LEAST_WIDTH = 14
+"""Characters of a last column that is wrapped beside the others."""
+_DIGITS = 6
+"""Significant digits of numbers, more than any timer's."""
+_TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI High (ms)", "Reps")
+
+
+def latency_csv(summary: Summary) -> str:
+    """Return the summary as CSV: a line for each device, implementation and workload, failures included."""
+    axes = axis_names(workload for view in summary.devices for workload in view.workloads)
+    metrics = csv_metrics()
+    header = [
+        *("Implementation", "Impl ID", "Device", "Workload"),
+        *map(axis_title, axes),
+        *("Dtype", *_TIMES, "Speedup", "Verdict"),
+        *(metric.csv_title for metric in metrics),
+        *("Backend", "Family", "Status", "Reason"),
+        *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags", "Limitation", "Runs"),
+        *("Set", "Group", "Mode"),
+    ]
+
+    def line(view: DeviceSummary, row: Row, workload: WorkloadSummary, point: Point) -> list[Value]:
+        values = [metric.value(point) for metric in metrics]
+        return [
+            *(row.title, row.implementation, view.device.name, workload.name),
+            *(workload.axes.get(name) for name in axes),
+            *(workload.dtype, point.mean_ms, point.p10_ms, point.p50_ms, point.p90_ms),
+            *(point.ci_low_ms, point.ci_high_ms, point.reps or None),
+            *(point.speedup, "" if point.verdict is Verdict.NONE else point.verdict.value),
+            *(
+                None if value is None else value / metric.csv_divisor
+                for metric, value in zip(metrics, values, strict=True)
+            ),
+            *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
+            *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
+            *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
+            *(point.limitation, point.runs if point.p50_ms else None),
+            *(workload.set, workload.group, workload.mode),
+        ]
+
+    return csv_text(header, (line(*cell) for cell in _cells(summary)))
+
+
+def _cells(summary: Summary) -> Iterator[tuple[DeviceSummary, Row, WorkloadSummary, Point]]:
+    """Yield every point; for a row of a view without workloads a nameless one with the row's reason."""
+    for view in summary.devices:
+        for row in view.rows:
+            for workload, point in zip(view.workloads, row.points, strict=True):
+                yield view, row, workload, point
+            if not view.workloads:
+                point = Point(workload="", status=row.status, reason=row.reason)
+                yield view, row, WorkloadSummary(name=""), point
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """Return a table as CSV with line feeds, six digits of a number, and no text that a spreadsheet would execute."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_safe(value) for value in row] for row in rows)
+    return file.getvalue()
+
+
+def _safe(value: Value) -> Value:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def text_table(summary: Summary | DeviceSummary, width: int = 0) -> str:
+    """Return the summary as text: for each view of each device the ranking, then every workload.
+
+    With a ``width`` in characters, longer lines are wrapped, and tables that are wider have fewer columns.
+    """
+    if isinstance(summary, DeviceSummary):
+        return _view(summary, "", width)
+    names = [view.device.name for view in summary.devices]
+    # One device is named once, above all of its views.
+    shared = names[0] if len(names) > 1 and len(set(names)) == 1 and width else ""
+    views = [_view(view, shared, width) for view in summary.devices]
+    return "\n".join([f"{shared}\n", *views] if shared else views) or f"{summary.title}: no records.\n"
+
+
+def _view(view: DeviceSummary, shared: str, width: int) -> str:
+    titles = {row.implementation: row.title for row in view.rows}
+    baseline = f"baseline {titles[view.baseline]}" if view.baseline else "no baseline ran here"
+    count = len(view.workloads)
+    title = " · ".join(filter(None, ("" if shared else view.device.name, view.view)))
+    header = ["rank", "implementation", "speed-up", "passed", "status"]
+    heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
+    blocks = [
+        "\n".join(wrapped(heading, width)),
+        aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
+    ]
+    # The ranking has the reason of a row that passed nothing.
+    measured = [row for row in view.rows if row.passed]
+    tables: list[str] = []
+    for narrow in (False, True):
+        tables = []
+        for at, workload in enumerate(view.workloads if measured else ()):
+            lines = _with_texts([_point_line(row.title, row.points[at], narrow=narrow) for row in measured])
+            right = set(range(1, len(lines[0]) - 1))
+            tables.append(f"{workload.name}\n{aligned(lines, right, width=width if narrow else 0)}")
+        if not width or all(len(line) <= width for table in tables for line in table.splitlines()):
+            break
+    return "\n\n".join([*blocks, *tables]) + "\n"
+
+
+def _with_texts(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the lines without the columns that are empty in all of them, except the first and the last one."""
+    kept = [at in {0, len(lines[0]) - 1} or any(column) for at, column in enumerate(zip(*lines, strict=True))]
+    return [list(compress(line, kept)) for line in lines]
+
+
+def _few_processes(view: DeviceSummary) -> str:
+    """Return that no row has a verdict because of its number of processes; empty if one has."""
+    counts = {point.processes for row in view.rows for point in row.points if point.p50_ms is not None}
+    if len(counts) != 1 or not counts.isdisjoint(range(FEWEST_PROCESSES, max(counts) + 1)):
+        return ""
+    (count,) = counts
+    return f", {plural(count, 'process', 'es')}: no verdict"
+
+
+def _ranking_line(row: Row) -> list[str]:
+    return [
+        MISSING if row.rank is None else str(row.rank),
+        row.title,
+        speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high),
+        f"{row.passed}/{row.total}",
+        _outcome(row.status, row.reason),
+    ]
+
+
+def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
+    """Return a row's result on one workload; if ``narrow``, only latency, speed-up and host times."""
+    outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
+    notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
+    if narrow:
+        # The heading says that there are no verdicts.
+        printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.value}")
+        host = ", ".join(filter(None, (metric.print(point) for metric in HOST_TIMES)))
+        return [title, LATENCY.print(point), "; ".join(filter(None, (printed, host, notes)))]
+    metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]
+    return [title, *metrics, notes]
+
+
+def _outcome(status: Status, reason: str) -> str:
+    return f"{status.label}: {reason}" if reason else status.label
+
+
+def aligned(lines: Sequence[Sequence[str]], right: set[int], width: int = 0) -> str:
+    """Return the lines with their columns aligned, two spaces apart and two in front.
+
+    With a ``width`` in characters, texts of the last column are wrapped at spaces, or moved to lines of their own.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    start = 2 + sum(size + 2 for size in widths[:-1])
+    made = []
+    for line in lines:
+        cells = [
+            text.rjust(size) if index in right else text.ljust(size)
+            for index, (text, size) in enumerate(zip(line, widths, strict=True))
+        ]
+        if not width or start + len(line[-1]) <= width:
+            made.append("  " + "  ".join(cells).rstrip())
+            continue
+        before = "  " + "  ".join(cells[:-1])
+        if width - start >= min(_LEAST_WIDTH, widths[-1]):
+            first, *more = wrapped(line[-1], width - start)
+            made += [f"{before}  {first}", *(" " * start + text for text in more)]
+        else:
+            made += [before.rstrip(), *(f"      {text}" for text in wrapped(line[-1], width - 6))]
+    return "\n".join(made)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most ``width`` characters, 0 for one line; no word is cut."""
+    if not width:
+        return [text]
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], left: Collection[str]
+) -> str:
+    """Return a Markdown table whose notes are numbered and listed below it; columns in ``left`` are aligned to the left."""
+    numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
+    lines = [[*header, "Note"]]
+    lines += [[*row, numbers.get(note, "")] for row, note in zip(rows, notes, strict=True)]
+    texts = [f"| {' | '.join(map(_escaped, line))} |" for line in lines]
+    marks = ["---" if title in left else "---:" for title in lines[0]]
+    texts.insert(1, f"| {' | '.join(marks)} |")
+    below = [f"{number}. {_escaped(note)}" for note, number in numbers.items()]
+    return "\n".join([*texts, "", *below, ""])
+
+
+def _escaped(text: str) -> str:
+    """Return a text without what Markdown would take for markup, or for the end of a cell or a line."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))

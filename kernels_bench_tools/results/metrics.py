@@ -1,0 +1,356 @@
+"""Metrics: each is an entry of ``METRICS``, and so a column of CSV and rankings; with a ``chart`` it is also drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from statistics import median
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from kernels_bench_tools.records.record import Record, Regime, Status, Timing
+from kernels_bench_tools.records.suite import SuiteRow
+from kernels_bench_tools.records.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
+from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
+
+PLAIN_UNITS = frozenset({"", "fraction"})
+"""Units that are not printed."""
+
+
+class Line(NamedTuple):
+    """A horizontal line of a chart."""
+
+    at: float
+    label: str = ""
+
+
+class Metric(NamedTuple):
+    """A number of an implementation on a workload; :class:`MetricInfo` has the same fields as far as pages need them."""
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["lower", "higher"]
+    from_record: Callable[[Record], float | None] | None = None
+    """None for a number that ``compare`` computes. The record is the merged one where there are several processes."""
+    chart: str = ""
+    """Stem of the chart's file. Of the metrics that share a chart, each view shows the one that applies to most of its points."""
+    file: bool = True
+    """Whether its chart is also a file; if not, only a page draws it, in the panel of the view."""
+    applies: Callable[[Point], bool] = lambda _: True
+    interval: Callable[[Point], tuple[float | None, float | None]] = lambda _: (None, None)
+    lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
+    log_from: float = 10.0
+    """The axis is logarithmic where the largest number is at least this many times the smallest."""
+    text: Callable[[Point], str] | None = None
+    """Format in text tables; None for the number with its unit."""
+    csv: str | None = None
+    """Title of the CSV column: empty for no column, None for title and unit."""
+    csv_divisor: float = 1
+    ranking: bool = True
+    description: str = ""
+
+    @property
+    def label(self) -> str:
+        """Title and unit, for an axis."""
+        return self.title if self.unit in PLAIN_UNITS else f"{self.title} ({self.unit})"
+
+    @property
+    def csv_title(self) -> str:
+        """Title of the CSV column; empty for no column."""
+        return self.label if self.csv is None else self.csv
+
+    def value(self, point: Point) -> float | None:
+        """Return the number of a point, also of one that failed; None if there is none."""
+        return point.value(self.name)
+
+    def estimate(self, point: Point) -> Estimate | None:
+        """Return number and interval for a chart; None if the point did not pass or has no number."""
+        value = self.value(point) if has_passed(point) else None
+        if value is None:
+            return None
+        low, high = self.interval(point)
+        return Estimate(value, *((0.0, inf) if low is None or high is None else (low, high)))
+
+    def print(self, point: Point) -> str:
+        """Return the number for a text table; empty if there is none."""
+        if self.text is not None:
+            return self.text(point)
+        value = self.value(point)
+        return "" if value is None else with_unit(value, self.unit)
+
+    def info(self) -> MetricInfo:
+        """Return the part of it that summaries contain."""
+        return MetricInfo(**{name: getattr(self, name) for name in MetricInfo.__struct_fields__})
+
+
+def has_passed(point: Point) -> bool:
+    """Return whether a point ran and was correct: no other is drawn."""
+    return point.status is Status.OK and point.p50_ms is not None
+
+
+def set_metrics(point: Point, record: Record) -> None:
+    """Set every metric of a point that comes from the record."""
+    more = {}
+    for metric in METRICS:
+        value = metric.from_record(record) if metric.from_record else None
+        if metric.name in Point.__struct_fields__:
+            if metric.from_record:
+                setattr(point, metric.name, value)
+        elif value is not None:
+            more[metric.name] = value
+    point.more = more or msgspec.UNSET
+    timings = {f"{name}_ms": _timing(record, name) for name in ("host_submit", "e2e")}
+    point.intervals = {
+        name: (timing.ci_low, timing.ci_high)
+        for name, timing in timings.items()
+        if timing and timing.ci_low is not None and timing.ci_high is not None
+    } or msgspec.UNSET
+
+
+def shown_metrics(points: Iterable[Point]) -> list[Metric]:
+    """Return the metrics that a view with these points shows: one for each chart, and those without a chart."""
+    known = list(points)
+    groups = grouped((metric.chart or metric.name, metric) for metric in METRICS)
+    return [max(group, key=lambda it: sum(map(it.applies, known))) for group in groups.values()]
+
+
+def passed_points(view: DeviceSummary) -> list[Point]:
+    """Return the points of a view that ran and were correct."""
+    return [point for row in view.rows for point in row.points if has_passed(point)]
+
+
+def chart_files() -> list[str]:
+    """Return the stems of the charts' files, in the order of their metrics."""
+    return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart and metric.file))
+
+
+def chart_title(chart: str) -> str:
+    """Return the titles of a chart's metrics."""
+    return " or ".join(dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart))
+
+
+def csv_metrics() -> list[Metric]:
+    """Return the metrics with a column in the CSV file."""
+    return [metric for metric in METRICS if metric.csv_title]
+
+
+def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
+    """Return the metrics of a view for its summary, those with a chart first; host times only where they were measured."""
+    points = [point for row in view.rows for point in row.points]
+    shown = [
+        metric
+        for metric in shown_metrics(passed_points(view))
+        if metric not in HOST_TIMES or any(metric.value(point) is not None for point in points)
+    ]
+    return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
+
+
+def view_metrics(view: DeviceSummary) -> dict[str, Metric]:
+    """Return the metric that a view shows in each chart, by the chart's name."""
+    return {metric.chart: metric for metric in shown_metrics(passed_points(view)) if metric.chart}
+
+
+def _latency(record: Record) -> float | None:
+    return record.lat_ms.p50 if record.lat_ms else None
+
+
+def _per_second(amount: float, record: Record) -> float | None:
+    """Return ``amount`` per second of the median; None for a wrong answer, which did other work."""
+    if record.outcome is not Status.OK or not record.lat_ms or record.lat_ms.p50 <= 0 or amount <= 0:
+        return None
+    return amount / (record.lat_ms.p50 / 1e3)
+
+
+def _gb_per_s(record: Record) -> float | None:
+    # A call that hardly takes longer than a launch has no bandwidth.
+    if not record.work or record.regime is Regime.LAUNCH:
+        return None
+    return _per_second(record.work.bytes_moved / 1e9, record)
+
+
+def _tflop_per_s(record: Record) -> float | None:
+    return _per_second(record.work.flops / 1e12, record) if record.work else None
+
+
+def _fraction(record: Record) -> float | None:
+    return record.roofline.fraction if record.roofline and record.outcome is Status.OK else None
+
+
+def _largest_kernel(record: Record) -> float | None:
+    """Return the time of the kernel that takes longest, in a call of several."""
+    return max(kernel.ms for kernel in record.kernels) if len(record.kernels) > 1 else None
+
+
+def _timing(record: Record, name: str) -> Timing | None:
+    timing: Timing | None = getattr(record.quantities, name) if record.quantities else None
+    return timing
+
+
+def _quantity(name: str) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        timing = _timing(record, name)
+        return timing.p50 if timing else None
+
+    return value
+
+
+def _of_rate(name: str) -> Callable[[Point], tuple[float | None, float | None]]:
+    """Return the interval of a rate: the time's, inverted."""
+
+    def interval(point: Point) -> tuple[float | None, float | None]:
+        rate, time = getattr(point, name), point.p50_ms
+        if rate is None or not time or not point.ci_low_ms or not point.ci_high_ms:
+            return None, None
+        return rate * time / point.ci_high_ms, rate * time / point.ci_low_ms
+
+    return interval
+
+
+def _peak(name: str, unit: str) -> Callable[[DeviceSummary], Sequence[Line]]:
+    """Return the line of the measured peak that bounds most points: the device's, or the one of their own mix."""
+
+    def lines(view: DeviceSummary) -> Sequence[Line]:
+        bound = [
+            (point.ceiling, rate / point.fraction)
+            for point in passed_points(view)
+            if point.ceiling.startswith("matmul") == (unit == "TFLOP/s")
+            and point.fraction
+            and (rate := getattr(point, name))
+        ]
+        if not bound:
+            return ()
+        peak = Counter(peak for peak, _ in bound).most_common(1)[0][0]
+        at = view.ceilings.get(peak) or median(value for other, value in bound if other == peak)
+        title = {"mix": "same mix of reads and writes"}.get(peak, peak.replace("_", " "))
+        return (Line(at, f"{title}: {at:,.0f} {unit}"),)
+
+    return lines
+
+
+def _latency_text(point: Point) -> str:
+    """Return the median and how far its interval reaches: ``0.1405 ms ±0.2 %``."""
+    median, low, high = point.p50_ms, point.ci_low_ms, point.ci_high_ms
+    text = with_unit(median, "ms")
+    if not median or low is None or high is None:
+        return text
+    return f"{text} ±{100 * max(high - median, median - low) / median:.1f} %"
+
+
+def speedup_text(point: Point | SuiteRow) -> str:
+    """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
+    if point.speedup is None:
+        return ""
+    text = speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high)
+    return text if point.verdict is Verdict.NONE else f"{text} {point.verdict.value}"
+
+
+def speedup_with_interval(speedup: float | None, low: float | None, high: float | None) -> str:
+    """Return a speed-up and its interval as ``1.52× [1.503, 1.541]``; no interval for exactly 1."""
+    return f"{times(speedup)} {times_interval(low, high) if low != high else ''}".rstrip()
+
+
+def _fraction_text(point: Point) -> str:
+    """Return the fraction and of which peak, as ``91 % of copy``; the regime where no fraction is known."""
+    if point.fraction is not None:
+        return f"{percent(point.fraction)} of {point.ceiling}"
+    return point.regime.value if point.regime else ""
+
+
+def _labelled(label: str, name: str) -> Callable[[Point], str]:
+    """Return the text of one of the host's times: its name, as tables have no head, and the time."""
+
+    def text(point: Point) -> str:
+        value = point.value(name)
+        return "" if value is None else f"{label} {with_unit(value, 'ms')}"
+
+    return text
+
+
+LATENCY = Metric(
+    *("p50_ms", "Latency", "ms", "lower", _latency, "latency"),
+    interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
+    text=_latency_text,
+    csv="",
+    ranking=False,
+    description="The median time of one call with cold caches, over several processes; the band is its 95 % interval. "
+    "Lines connect correct results only. A failed workload is a cross on the axis, and the legend marks implementations "
+    "that passed none.",
+)
+SPEEDUP = Metric(
+    *("speedup", "Speed-up", "x", "higher", None, "speedup"),
+    interval=lambda point: (point.speedup_low, point.speedup_high),
+    lines=lambda _: (Line(1.0),),
+    text=speedup_text,
+    csv="",
+    ranking=False,
+    description="The baseline's median divided by the implementation's: above 1 is faster than the baseline. Where the band "
+    "includes 1, the difference is not significant.",
+)
+BANDWIDTH = Metric(
+    *("gb_per_s", "Bandwidth", "GB/s", "higher", _gb_per_s, "rate"),
+    applies=lambda point: point.regime is not Regime.COMPUTE,
+    interval=_of_rate("gb_per_s"),
+    lines=_peak("gb_per_s", "GB/s"),
+    log_from=40.0,
+    description="The bytes that a call has to move, divided by its median. The dashed line is the measured peak of the same "
+    "processes. Launch-bound calls have no bandwidth.",
+)
+ARITHMETIC = Metric(
+    *("tflop_per_s", "Arithmetic", "TFLOP/s", "higher", _tflop_per_s, "rate"),
+    applies=lambda point: point.regime is Regime.COMPUTE,
+    interval=_of_rate("tflop_per_s"),
+    lines=_peak("tflop_per_s", "TFLOP/s"),
+    log_from=40.0,
+    description="The operations that a call has to do, divided by its median. The dashed line is the measured peak of the "
+    "same processes.",
+)
+FRACTION = Metric(
+    *("fraction", "Fraction of peak", "fraction", "higher", _fraction, "fraction"),
+    interval=_of_rate("fraction"),
+    lines=lambda _: (Line(1.0, "measured peak"),),
+    log_from=inf,
+    text=_fraction_text,
+    csv="Fraction of Ceiling (1)",
+    description="The rate divided by the measured peak that bounds the call: memory at the same mix of reads and writes, or "
+    "a matmul of the same type. At 1, only less work is faster.",
+)
+
+HOST_SUBMIT = Metric(
+    *("host_submit_ms", "Host submit", "ms", "lower", _quantity("host_submit"), "host_submit"),
+    file=False,
+    interval=lambda point: point.interval("host_submit_ms"),
+    text=_labelled("submit", "host_submit_ms"),
+    csv="Host Submit (ms)",
+    ranking=False,
+    description="The time that the calling thread needs to submit one call while the device is busy: median over several "
+    "processes, with its 95 % interval. Calls that take less time on the device than this leave the device idle.",
+)
+END_TO_END = Metric(
+    *("e2e_ms", "End to end", "ms", "lower", _quantity("e2e"), "e2e"),
+    file=False,
+    interval=lambda point: point.interval("e2e_ms"),
+    text=_labelled("e2e", "e2e_ms"),
+    csv="End to End (ms)",
+    ranking=False,
+    description="The time from a call on an idle device until the device is done, caches warm: median over several processes, "
+    "with its 95 % interval. It contains the host's time to submit the call.",
+)
+HOST_TIMES = (HOST_SUBMIT, END_TO_END)
+
+METRICS: tuple[Metric, ...] = (
+    *(LATENCY, SPEEDUP, BANDWIDTH, ARITHMETIC),
+    Metric("compile_ms", "First call", "ms", "lower", lambda it: it.compile_ms, csv="Compile (ms)"),
+    Metric(
+        *("peak_bytes", "Peak memory", "B", "lower", lambda it: it.peak_bytes),
+        csv="Peak Mem (MB)",
+        csv_divisor=2**20,
+    ),
+    FRACTION,
+    Metric("kernel_ms", "Largest kernel", "ms", "lower", _largest_kernel, csv="", ranking=False),
+    Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
+    *HOST_TIMES,
+    Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
+)

@@ -1,0 +1,205 @@
+"""Parameters and calls of the production models, without memory for their weights."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from kernels_bench_tools.models.baseline.build import build_model
+from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.config import ModelConfig, config_keys, load_config, splitting_problems
+from kernels_bench_tools.models.derive import derive
+from kernels_bench_tools.records.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
+
+PARAMETERS = {
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+}
+PHASES = {"decode": ((1, 1), (20, 33)), "prefill": ((16,), (16,)), "mixed": ((1, 8), (20, 12))}
+"""New and all tokens of each sequence."""
+ATTENTION = {
+    "decode": ("FlashAttnDecode",),
+    "prefill": ("FlashAttnPrefill",),
+    "mixed": ("FlashAttnDecode", "FlashAttnPrefill"),
+}
+LINEAR = {"llama-3.1-8b": 128, "llama-3.1-70b": 320}
+NORMS = {"llama-3.1-8b": 65, "llama-3.1-70b": 161, "qwen3-8b": 73 + 72}
+"""Published counts of calls per forward pass, without the head."""
+
+
+def count_calls(model: nn.Module) -> Counter[str]:
+    """Return a counter that each call of a module increases under its class's name."""
+    calls: Counter[str] = Counter()
+    for module in model.modules():
+        module.register_forward_hook(lambda module, inputs, output: calls.update([type(module).__name__]))
+    return calls
+
+
+@torch.no_grad()
+def run(model: CausalLM, new: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
+    tables = torch.zeros(len(new), 3, dtype=torch.long, device="meta")
+    positions, metadata = plan_batch(new, lengths, tables, 16)
+    with set_forward_context(metadata):
+        return model.compute_logits(model(torch.zeros_like(positions), positions))
+
+
+def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, int]:
+    layers, experts = config.num_hidden_layers, bool(config.experts)
+    calls = {
+        "RMSNorm": layers * (4 if config.qk_norm else 2) + 1,
+        "Linear": layers * (3 if experts else 4) + 1,
+        "Embedding": 1,
+        **dict.fromkeys(("RotaryEmbedding", "StoreKVCache", "SiluAndMul", *ATTENTION[phase]), layers),
+    }
+    if experts:
+        calls |= dict.fromkeys(("TopKSoftmax", "MoEAlign", "MoESum"), layers) | {"MoEGroupedGemm": 2 * layers}
+    return calls | ({"AllReduce": 2 * layers + 1} if size > 1 else {})
+
+
+def kernel_calls(phase: Phase) -> Counter[str]:
+    calls: Counter[str] = Counter()
+    for task in phase.tasks:
+        calls[task.module] += task.calls if task.level == 1 else 0
+    return +calls
+
+
+def leaf_calls(model: nn.Module, calls: Counter[str]) -> dict[str, int]:
+    names = {type(module).__name__ for module in model.modules() if ".L1." in type(module).__module__}
+    return {name: count for name, count in calls.items() if name in names}
+
+
+@pytest.mark.parametrize("key", sorted(PARAMETERS))
+def test_the_committed_tasks_are_those_of_the_modules_with_the_published_parameters_and_calls(
+    key: str,
+) -> None:
+    config, found = load_config(key), derive(key)
+
+    assert found == read_model_tasks(key), "python -m kernels_bench_tools.models.derive"
+    assert found.parameters == PARAMETERS[key]
+    for phase in found.phases:
+        calls = kernel_calls(phase)
+        assert calls == expected_calls(config, phase.name.partition("-")[0])
+        assert calls["Linear"] == LINEAR.get(key, calls["Linear"] - 1) + 1
+        assert calls["RMSNorm"] == NORMS.get(key, calls["RMSNorm"])
+        assert [task.calls for task in phase.tasks if task.level == 4] == [1, 1]
+
+
+@pytest.mark.parametrize(("key", "ranks"), [("llama-3.2-1b", 8), ("qwen3-8b", 2)])
+def test_the_committed_tasks_of_a_rank_are_those_of_its_modules(key: str, ranks: int) -> None:
+    assert derive(key, ranks) == read_model_tasks(key, ranks), "python -m kernels_bench_tools.models.derive"
+
+
+@pytest.mark.parametrize("ranks", RANKS[1:])
+def test_tasks_of_ranks_are_committed_where_a_model_can_be_split_and_only_add_sums(ranks: int) -> None:
+    split = [key for key in config_keys() if not splitting_problems(load_config(key), ranks)]
+
+    assert model_keys(derived_folder(ranks)) == split
+    for key in split:
+        config = load_config(key)
+        for phase in read_model_tasks(key, ranks).phases:
+            assert kernel_calls(phase) == expected_calls(config, phase.name.partition("-")[0], ranks)
+
+
+@pytest.mark.parametrize(
+    ("key", "module", "inputs", "calls", "path"),
+    [
+        (
+            "llama-3.1-8b",
+            "Linear",
+            ["x bfloat16[2048, 4096]", "weight bfloat16[28672, 4096]"],
+            32,
+            "model.layers.*.mlp.gate_up_proj.linear",
+        ),
+        ("llama-3.1-8b", "RMSNorm", ["x bfloat16[2048, 4096]"], 1, "model.layers.*.input_layernorm"),
+        ("qwen3-8b", "RMSNorm", ["x bfloat16[2048, 8, 128]"], 36, "model.layers.*.self_attn.k_norm"),
+    ],
+)
+def test_a_task_has_the_shapes_of_its_inputs_and_where_it_is_called(key, module, inputs, calls, path) -> None:
+    tasks = read_model_tasks(key).phase("prefill-2048").tasks
+
+    [found] = [task for task in tasks if (task.module, task.inputs) == (module, inputs)]
+    assert (found.level, found.calls, found.paths) == (1, calls, {path: calls})
+
+
+def test_calls_of_a_task_are_counted_for_each_path() -> None:
+    tasks = read_model_tasks("llama-3.1-8b").phase("decode-1").kernels("RMSNorm")
+
+    added = next(task for task in tasks if "residual" in task.shapes)
+    layer = "model.layers.*"
+    assert added.paths == {
+        f"{layer}.post_attention_layernorm": 32,
+        f"{layer}.input_layernorm": 31,
+        "model.norm": 1,
+    }
+
+
+def test_every_model_of_this_package_has_a_published_count() -> None:
+    assert config_keys() == sorted(PARAMETERS)
+
+
+@pytest.mark.parametrize("key", ["llama-3.2-1b", "mixtral-8x7b"])
+def test_a_mixed_batch_calls_both_attentions_once_a_layer(key: str) -> None:
+    model = build_model(load_config(key))
+    model.allocate_kv_cache(3)
+    calls = count_calls(model)
+
+    run(model, *PHASES["mixed"])
+
+    assert leaf_calls(model, calls) == expected_calls(load_config(key), "mixed")
+
+
+@pytest.mark.parametrize("key", ["llama-3.2-1b", "mixtral-8x7b"])
+def test_a_rank_adds_up_after_the_embedding_and_twice_a_layer(key: str) -> None:
+    config = load_config(key)
+    model = build_model(config, rank=1, size=2)
+    model.allocate_kv_cache(3)
+    calls = count_calls(model)
+
+    output = run(model, *PHASES["decode"])
+
+    assert leaf_calls(model, calls) == expected_calls(config, "decode", size=2)
+    assert output.shape == (2, config.vocab_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "shapes"),
+    [
+        (
+            "llama-3.1-70b",
+            4,
+            {"qkv_proj": (2560, 8192), "o_proj": (8192, 2048), "gate_up_proj": (14336, 8192)},
+        ),
+        ("llama-3.1-70b", 8, {"qkv_proj": (1280, 8192), "o_proj": (8192, 1024), "down_proj": (8192, 3584)}),
+        (
+            "mixtral-8x7b",
+            2,
+            {"w13_weight": (8, 14336, 4096), "w2_weight": (8, 4096, 7168), "lm_head": (16000, 4096)},
+        ),
+        (
+            "qwen2.5-7b",
+            1,
+            {"qkv_proj.weight": (4608, 3584), "qkv_proj.bias": (4608,), "o_proj": (3584, 3584)},
+        ),
+        (
+            "qwen3-30b-a3b",
+            1,
+            {"qkv_proj": (5120, 2048), "o_proj": (2048, 4096), "w13_weight": (128, 1536, 2048)},
+        ),
+    ],
+)
+def test_a_rank_holds_the_published_shapes(key: str, size: int, shapes: dict[str, tuple[int, ...]]) -> None:
+    model = build_model(load_config(key), size=size)
+
+    for name, shape in shapes.items():
+        found = {tuple(value.shape) for path, value in model.named_parameters() if name in path}
+        assert found == {shape}, name

@@ -1,0 +1,860 @@
+"""Implementations in place of modules of models: what is replaced, refused, compared and predicted."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from implementations import function_of
+from tiny_configs import HUGGINGFACE
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.models import effect
+from kernels_bench_tools.models.agreement import (
+    compare_logits,
+    compare_with_same_experts,
+    keep_experts,
+    untied_tokens,
+)
+from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
+from kernels_bench_tools.models.effect import fastest, measure_effect, without_drift
+from kernels_bench_tools.models.forward_pass import PagedPass, random_model
+from kernels_bench_tools.models.replacement import ReplacementError, Substitute, replace
+from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
+from kernels_bench_tools.operators import flash_attn, mlp, moe, paged_attention, rotary
+from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.records.model import CONFIGS
+from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import Effect, Record, Status, Timer
+from kernels_bench_tools.records.record_io import read_records
+
+pytestmark = pytest.mark.usefixtures("few_samples")
+LAYERS = 2
+NORMS = 2 * LAYERS + 1
+SLOWER_SECONDS = 0.01
+POSITIONS = 1024
+
+Function = Callable[..., Any]
+
+without_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+FRAMEWORKS = ["", pytest.param(TRANSFORMERS, marks=without_transformers)]
+
+
+def transformers_only(test: Function) -> Function:
+    """Mark a test of transformers, which warns of much that is not ours."""
+    return pytest.mark.filterwarnings("ignore")(without_transformers(test))
+
+
+def rms_norm(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
+    hidden = x if residual is None else x + residual
+    normalized = functional.rms_norm(hidden, x.shape[-1:], weight, eps)
+    return normalized if residual is None else (normalized, hidden)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return functional.silu(gate) * up
+
+
+def swiglu_halves(x: Tensor) -> Tensor:
+    return swiglu(*x.chunk(2, -1))
+
+
+def request(kind: str = "llama", *phases: str, framework: str = "", dtype: str = "float32") -> EffectRequest:
+    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": dtype}
+    config["max_position_embeddings"] = POSITIONS
+    return EffectRequest(
+        model=f"tiny-{kind}", config=config, phases=[*phases], framework=framework, layers=LAYERS
+    )
+
+
+def substitute(
+    operator: str, function: Function, prepare: Function | None = None, device: str = "cpu", **options: Any
+) -> Substitute:
+    found = find_operator(operator)
+    sets = ",".join(found.workload_sets)
+    task = Task(
+        operator=operator,
+        workloads=sets,
+        device=device,
+        implementation="mine",
+        file="records.jsonl",
+        **options,
+    )
+    return Substitute(task, found, function, prepare)
+
+
+def measured(
+    operator: str,
+    function: Function,
+    *phases: str,
+    kind: str = "llama",
+    device: str = "cpu",
+    framework: str = "",
+    layout: str = "",
+    dtype: str = "float32",
+    prepare: Function | None = None,
+) -> list[Record]:
+    asked = request(kind, *phases, framework=framework, dtype=dtype)
+    context = CellContext(implementation="mine", effect=asked)
+    given = substitute(operator, function, prepare, device=device, layout=layout)
+    Path("records.jsonl").unlink(missing_ok=True)
+    found = measure_effect([given], context, lambda _: None)
+    written = read_records(Path("records.jsonl"))
+    assert [(one.wl, one.status) for one in written] == [(one.wl, one.status) for one in found]
+    return found
+
+
+def effect_of(records: list[Record], level: int) -> Effect:
+    return next(one.effect for one in records if one.effect is not None and one.effect.level == level)
+
+
+def test_all_instances_are_replaced_and_put_back() -> None:
+    model = random_model(request(), "cpu")
+    calls: list[float] = []
+
+    def counted(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        calls.append(eps)
+        return rms_norm(x, weight, residual, eps)
+
+    replacement = replace(model, [substitute("rms_norm", counted)])
+    x = torch.randn(3, model.model.norm.weight.numel())
+    with replacement.active():
+        expected = model.model.norm(x)
+    again = model.model.norm(x)
+
+    assert len(replacement.instances) == NORMS
+    assert calls == [HUGGINGFACE["llama"]["rms_norm_eps"]]
+    assert torch.equal(expected, again)
+
+
+@torch.no_grad()
+def test_weights_are_prepared_once() -> None:
+    model = random_model(request(), "cpu")
+    prepared: list[Tensor] = []
+
+    def prepare(weight: Tensor) -> Tensor:
+        prepared.append(weight)
+        return weight.double()
+
+    function = lambda x, weight, *rest: rms_norm(x, weight.float(), *rest)  # noqa: E731
+    replacement = replace(model, [substitute("rms_norm", function, prepare)])
+    x = torch.randn(3, model.model.norm.weight.numel())
+    with replacement.active():
+        model.model.norm(x)
+        model.model.norm(x)
+
+    assert [one is model.model.norm.weight for one in prepared] == [True]
+
+
+def test_two_implementations_of_one_operator_are_refused() -> None:
+    model = random_model(request(), "cpu")
+
+    with pytest.raises(ReplacementError, match="rms_norm is replaced twice"):
+        replace(model, [substitute("rms_norm", rms_norm), substitute("rms_norm", rms_norm)])
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "message"),
+    [
+        ("layer_norm", {}, "no module of a model calls layer_norm; they call rms_norm"),
+        ("activation", {"only": {"function": "gelu"}}, r"computes GELU \(erf\); SiluAndMul computes SwiGLU"),
+    ],
+)
+def test_what_a_model_does_not_call_is_refused_by_name(
+    operator: str, options: dict[str, Any], message: str
+) -> None:
+    model = random_model(request(), "cpu")
+
+    with pytest.raises(ReplacementError, match=message):
+        replace(model, [substitute(operator, rms_norm, **options)])
+
+
+@pytest.mark.parametrize("framework", ["", TRANSFORMERS])
+def test_what_cannot_be_replaced_is_refused_before_810_gb_of_weights_are_made(framework: str) -> None:
+    config = msgspec.json.decode((CONFIGS / "llama-3.1-405b.json").read_bytes())
+    asked = EffectRequest(model="llama-3.1-405b", config=config, phases=["prefill-8"], framework=framework)
+    context = CellContext(implementation="mine", effect=asked)
+
+    [record] = measure_effect([substitute("layer_norm", rms_norm)], context, lambda _: None)
+
+    assert "no module of a model calls layer_norm" in reason_of(record)
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "calls"),
+    [
+        ("rms_norm", rms_norm, 1),
+        ("activation", swiglu_halves, LAYERS),
+        ("rotary", rotary.reference, LAYERS),
+        ("flash_attn", flash_attn.reference, LAYERS),
+        ("matmul", torch.nn.functional.linear, LAYERS),
+    ],
+)
+def test_every_level_is_measured_with_equal_logits(operator: str, function: Function, calls: int) -> None:
+    records = measured(operator, function, "prefill-8")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert {one.effect.level for one in records if one.effect} >= {1, 3, 4}
+    assert effect_of(records, 1).calls == calls
+    whole = effect_of(records, 4)
+    assert whole.called == whole.replaced > 0
+    assert records[-1].corr["relative_error"] < 1e-5
+    assert records[-1].corr["top1"] == 1.0
+
+
+def test_attention_to_the_paged_cache_is_replaced_where_a_model_decodes() -> None:
+    records = measured("paged_attention", paged_attention.torch_paged, "decode-2")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert effect_of(records, 1).calls == LAYERS
+    assert records[-1].corr["relative_error"] < 1e-5
+
+
+def test_attention_that_ignores_the_lengths_of_contexts_is_an_error() -> None:
+    def whole_blocks(query, keys, values, tables, seq_lens, **options):
+        ends = torch.full_like(seq_lens, tables.shape[1] * keys.shape[1])
+        return paged_attention.torch_paged(query, keys, values, tables, ends, **options)
+
+    records = measured("paged_attention", whole_blocks, "decode-2")
+
+    name = "FlashAttnDecode computes something else with the implementation with shorter contexts"
+    assert all(name in reason_of(record) for record in records)
+
+
+def test_the_head_s_embedding_is_replaced_but_never_called() -> None:
+    records = measured("embedding", lambda weight, ids: weight[ids], "prefill-8")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert effect_of(records, 1).calls == 1
+    assert effect_of(records, 4).missing == ["lm_head.embedding"]
+    assert records[-1].corr["top1"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "kind", "block"),
+    [("mlp", mlp.reference, "llama", "LlamaMLP"), ("moe", moe.torch_moe, "mixtral", "FusedMoE")],
+)
+def test_a_whole_block_is_replaced(operator: str, function: Function, kind: str, block: str) -> None:
+    records = measured(operator, function, "prefill-8", kind=kind)
+
+    assert {record.outcome for record in records} == {Status.OK}, [one.err for one in records]
+    assert (records[0].effect.level, records[0].effect.module) == (2, block)
+    assert effect_of(records, 3).module.endswith("DecoderLayer")
+    assert effect_of(records, 4).called == LAYERS
+    assert effect_of(records, 4).predicted_ms is not None
+
+
+def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = measured("rms_norm", slowed(monkeypatch)(rms_norm), "decode-2")
+    whole = effect_of(records, 4)
+
+    lost = {
+        one.effect.level: one.lat_ms.p50 - one.effect.baseline.p50
+        for one in records
+        if one.effect and one.lat_ms
+    }
+    assert lost[1] == pytest.approx(1000 * SLOWER_SECONDS)
+    assert lost[3] == pytest.approx(2 * lost[1])
+    assert lost[4] == pytest.approx(NORMS * lost[1])
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + lost[4])
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], Function]:
+    """Replace the clock of measurements; return what makes a kernel slower by it."""
+    clock = Clock()
+    monkeypatch.setattr(effect, "perf_counter", clock)
+
+    def slower(function: Function) -> Function:
+        def run(*inputs: Any) -> Any:
+            clock.now += SLOWER_SECONDS
+            return function(*inputs)
+
+        return run
+
+    return slower
+
+
+class Clock:
+    """A clock that a kernel can advance; each reading takes a millisecond."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+def test_calls_with_other_inputs_are_rows_of_their_own() -> None:
+    records = measured("rms_norm", rms_norm, "prefill-8", kind="qwen3")
+
+    labels = {one.effect.module: one.effect.calls for one in records if one.effect and one.effect.level == 1}
+    assert labels["RMSNorm with residual"] == NORMS - 1
+    assert sum(labels.values()) == NORMS + 2 * LAYERS
+
+
+def test_a_phase_that_does_not_call_the_kernel_is_left_out() -> None:
+    records = measured("flash_attn", flash_attn.reference, "decode-2", "prefill-8")
+
+    assert {one.effect.phase for one in records if one.effect} == {"prefill-8"}
+
+
+def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slower = slowed(monkeypatch)
+    given = [
+        substitute("mlp", slower(mlp.reference)),
+        substitute("activation", slower(swiglu_halves)),
+    ]
+    found = measure_effect(given, CellContext(effect=request("llama", "prefill-8")), lambda _: None)
+
+    assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
+    block, whole = effect_of(found, 2), effect_of(found, 4)
+    assert (block.module, block.predicted_ms) == ("LlamaMLP", None)
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + 1000 * LAYERS * SLOWER_SECONDS)
+    assert whole.missing == [f"model.layers.{layer}.mlp.act_fn" for layer in range(LAYERS)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda _: None, "RMSNorm returns nothing with it, not float32[8, 48]"),
+        (lambda x: x.half(), "RMSNorm returns float16[8, 48] with it, not float32[8, 48]"),
+        (lambda x: x[None], "RMSNorm returns float32[1, 8, 48] with it, not float32[8, 48]"),
+        (lambda x: [x], "RMSNorm returns a tuple of float32[8, 48] with it, not float32[8, 48]"),
+    ],
+)
+def test_a_result_of_another_type_or_shape_is_named(changed: Function, message: str) -> None:
+    def mine(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        found = rms_norm(x, weight, residual, eps)
+        return changed(found) if residual is None else (changed(found[0]), found[1])
+
+    (record,) = measured("rms_norm", mine, "prefill-8")
+
+    assert record.err.msg == message
+
+
+def _kept(function: Function) -> Function:
+    results: dict[Any, Any] = {}
+    return lambda *given: results.setdefault(given[0].shape, function(*given))
+
+
+def _kept_for_the_same_tensor(function: Function) -> Function:
+    results: list[tuple[Tensor, Any]] = []
+
+    def kept(*given: Any) -> Any:
+        for one, result in results:
+            if one is given[0]:
+                return result
+        results.append((given[0], function(*given)))
+        return results[-1][1]
+
+    return kept
+
+
+def _then(function: Function, change: Callable[[Any, Any], object]) -> Function:
+    def changing(*given: Any) -> Any:
+        found = function(*given)
+        change(given, found)
+        return found
+
+    return changing
+
+
+@pytest.mark.parametrize(
+    ("operator", "phase", "function", "message"),
+    [
+        ("rotary", "prefill-8", _kept(rotary.reference), "logits differ by"),
+        (
+            "rms_norm",
+            "prefill-8",
+            _kept_for_the_same_tensor(rms_norm),
+            "RMSNorm computes something else with the implementation after its inputs changed: output 0",
+        ),
+        (
+            "activation",
+            "prefill-901",
+            _then(swiglu_halves, lambda _, found: found[900:].mul_(1.2)),
+            "output 0 differs by 0.2 of the norm of a row or column",
+        ),
+        (
+            "activation",
+            "prefill-8",
+            _then(swiglu_halves, lambda _, found: found.mul_(1.012)),
+            "output 0 differs by 0.01",
+        ),
+        (
+            "rms_norm",
+            "prefill-8",
+            _then(rms_norm, lambda given, _: given[0].mul_(1.01)),
+            "RMSNorm overwrites its input with the implementation, which does not declare in_place=True",
+        ),
+        (
+            "rms_norm",
+            "prefill-8",
+            _then(rms_norm, lambda given, _: given[1].data[:1].mul_(1.01)),
+            "the implementation changes weights of the model, such as model.layers.0.input_layernorm.weight",
+        ),
+    ],
+)
+def test_what_is_wrong_by_less_than_half_precision_allows_is_named(
+    operator: str, phase: str, function: Function, message: str
+) -> None:
+    (record,) = measured(operator, function, phase, dtype="bfloat16")
+
+    assert message in reason_of(record)
+
+
+def test_a_token_of_a_mixture_that_is_wrong_is_named() -> None:
+    def mine(*given: Any) -> Tensor:
+        found = moe.torch_moe(*given)
+        return torch.cat((found[:-1], found[-1:] * 0.7))
+
+    (record,) = measured("moe", mine, "prefill-901", kind="qwen3_moe", dtype="bfloat16")
+
+    assert "output 0 differs by 0.3 of the norm of a row or column" in reason_of(record)
+
+
+def test_tokens_whose_experts_are_tied_are_known() -> None:
+    logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0], [2.0, 2.0, 1.0]])
+
+    assert untied_tokens(logits, 2).tolist() == [True, False, True]
+    assert untied_tokens(logits, 3).tolist() == [True] * 3
+
+
+def test_a_kernel_that_keeps_the_weight_of_the_first_module_is_found_where_logits_hardly_differ() -> None:
+    kept: dict[torch.Size, Tensor] = {}
+
+    def keeping(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        return rms_norm(x, kept.setdefault(weight.shape, weight), residual, eps)
+
+    (record,) = measured("rms_norm", keeping, "prefill-8", dtype="bfloat16")
+
+    assert (
+        record.err.msg
+        == "RMSNorm with residual computes something else with the implementation: output 0 differs by 0.034 of its norm"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "operator", "function", "message"),
+    [
+        ("llama", "rms_norm", rms_norm, "the model computes something else with the implementation"),
+        ("mixtral", "rms_norm", rms_norm, "the model computes something else with the implementation"),
+        ("mixtral", "moe", moe.torch_moe, "FusedMoE computes something else with the implementation"),
+    ],
+)
+def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_timed_pass(
+    kind: str, operator: str, function: Function, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing: list[bool] = []
+    wall_ms = effect._wall_ms
+
+    def noting(*given: Any) -> float:
+        timing.append(True)
+        try:
+            return wall_ms(*given)
+        finally:
+            timing.pop()
+
+    def wrong_when_timed(x: Tensor, *rest: Any) -> Any:
+        found = function(x, *rest)
+        return found if not timing else x if isinstance(found, Tensor) else (x, found[1])
+
+    monkeypatch.setattr(effect, "_wall_ms", noting)
+    (record,) = measured(operator, wrong_when_timed, "prefill-8", kind=kind)
+
+    assert record.status is Status.ERROR
+    assert f"{message} in a timed pass: " in reason_of(record)
+
+
+def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
+    calls: list[int] = []
+
+    def right_for_some_calls(*inputs: Any) -> Any:
+        calls.append(1)
+        normalized = rms_norm(*inputs)
+        if len(calls) < 10 * NORMS:
+            return normalized
+        return torch.zeros_like(normalized) if isinstance(normalized, Tensor) else normalized
+
+    (record,) = measured("rms_norm", right_for_some_calls, "prefill-4")
+
+    assert record.status is Status.ERROR
+    assert "computes something else with the implementation" in reason_of(record)
+    assert len(calls) > 10 * NORMS
+
+
+def test_passes_are_timed_with_other_tokens_each() -> None:
+    seen: list[Tensor] = []
+
+    def noting(x: Tensor, *rest: Any) -> Any:
+        if rest[1] is None:
+            seen.append(x.clone())
+        return rms_norm(x, *rest)
+
+    measured("rms_norm", noting, "prefill-4")
+
+    different = {one.numpy().tobytes() for one in seen}
+    assert len(different) > 6
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "phase", "message"),
+    [
+        ("flash_attn", flash_attn.reference, "decode-2", "the model calls no FlashAttnPrefill in decode-2"),
+        (
+            "rms_norm",
+            lambda *inputs: rms_norm(*inputs[:3], 1e-6),  # its own eps, which is 0.01 in the model
+            "decode-2",
+            "RMSNorm computes something else with the implementation: output 0 differs by",
+        ),
+    ],
+)
+def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
+    operator: str, function: Function, phase: str, message: str
+) -> None:
+    (record,) = measured(operator, function, phase)
+
+    assert record.outcome in {Status.ERROR, Status.UNSUPPORTED}
+    assert message in record.err.msg
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("kind", "operator", "function", "layout", "replaced"),
+    [
+        ("llama", "rms_norm", rms_norm, "", NORMS),
+        ("qwen3", "rms_norm", rms_norm, "", NORMS + 2 * LAYERS),
+        ("llama", "activation", swiglu_halves, "", LAYERS),
+        ("qwen2", "activation", swiglu, "two_tensors", LAYERS),
+        ("mixtral", "flash_attn", flash_attn.reference, "", LAYERS),
+    ],
+    ids=["rms_norm", "rms_norm of heads, too", "swiglu of one tensor", "swiglu of two", "attention"],
+)
+def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
+    kind: str, operator: str, function: Function, layout: str, replaced: int
+) -> None:
+    records = measured(
+        operator, function, "prefill-8", "decode-2", kind=kind, framework=TRANSFORMERS, layout=layout
+    )
+
+    assert [one.err for one in records if one.err] == []
+    models = [one for one in records if one.effect and one.effect.level == 4]
+    assert {one.effect.phase for one in models if one.effect} == {"prefill-8", "decode-2"}
+    for one in models:
+        assert (one.effect.replaced, one.effect.called, one.effect.missing) == (replaced, replaced, [])
+        assert one.corr["relative_error"] < 1e-5
+
+
+@transformers_only
+def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = request("qwen3", "prefill-8", framework=TRANSFORMERS)
+    slower = slowed(monkeypatch)
+    given = [
+        substitute("rms_norm", slower(rms_norm)),
+        substitute("flash_attn", slower(flash_attn.reference)),
+    ]
+    found = measure_effect(given, CellContext(effect=asked), lambda _: None)
+
+    assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
+    whole = effect_of(found, 4)
+    assert whole.called == whole.replaced == NORMS + 3 * LAYERS
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + 1000 * SLOWER_SECONDS * whole.called)
+
+
+@transformers_only
+def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_reason() -> None:
+    asked = request("llama", "prefill-8", framework=TRANSFORMERS)
+    asked.config["pad_token_id"] = 9999
+    (record,) = measure_effect([substitute("rms_norm", rms_norm)], CellContext(effect=asked), lambda _: None)
+
+    assert record.outcome is Status.ERROR
+    assert record.err.type == "ModelError"
+    assert "transformers refuses the configuration (Padding_idx must be within" in record.err.msg
+
+
+@transformers_only
+def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measured() -> None:
+    asked = msgspec.structs.replace(request("qwen3"), layers=1)
+    asked.config["layer_types"] = ["full_attention"] * LAYERS
+
+    assert len(transformers_model(asked, "meta").model.layers) == 1
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("operator", "function", "prepare"),
+    [
+        ("rms_norm", rms_norm, lambda weight: 1 * weight),
+        ("activation", swiglu_halves, None),
+        ("flash_attn", flash_attn.torch_attention, None),
+    ],
+    ids=["rms_norm with prepared weights", "swiglu of one tensor", "attention"],
+)
+def test_implementations_train_transformers_models_with_equal_gradients(
+    operator: str, function: Function, prepare: Function | None
+) -> None:
+    (record,) = measured(operator, function, "train-16", framework=TRANSFORMERS, prepare=prepare)
+
+    assert record.effect is not None, record.err
+    assert (record.effect.level, record.effect.phase) == (4, "train-16")
+    assert record.effect.replaced == record.effect.called > 0
+    assert record.corr["worst_gradient"] < 1e-4
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("operator", "function", "message"),
+    [
+        ("rotary", rotary.reference, "the model has no module RotaryEmbedding"),
+        (
+            "rms_norm",
+            lambda *inputs: rms_norm(*inputs[:3], 1e-6),
+            "computes something else with the implementation",
+        ),
+    ],
+)
+def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
+    operator: str, function: Function, message: str
+) -> None:
+    (record,) = measured(operator, function, "decode-2", framework=TRANSFORMERS)
+
+    assert message in record.err.msg
+
+
+@transformers_only
+def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
+    asked = request("llama", framework=TRANSFORMERS)
+    step = TransformersPass(transformers_model(asked, "cpu"), "cpu", "decode-2")
+
+    with torch.no_grad():
+        first, second = step(), step()
+
+    assert first.shape == (2, HUGGINGFACE["llama"]["vocab_size"])
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_logits_are_compared_with_the_same_experts(
+    monkeypatch: pytest.MonkeyPatch, framework: str, kind: str
+) -> None:
+    asked = request(kind)
+    if framework:
+        model = transformers_model(asked, "cpu")
+        step = TransformersPass(model, "cpu", "prefill-64")
+    else:
+        model = random_model(asked, "cpu")
+        step = PagedPass(model, "cpu", "prefill-64")
+    routers = {type(one) for one in model.modules() if "TopK" in type(one).__name__}
+    (router,) = routers
+    forward = router.forward
+
+    def choose_others(self: Any, x: Tensor) -> Any:
+        *rest, experts = forward(self, x)
+        others = experts.clone()
+        others[::8] = (others[::8] + 1) % HUGGINGFACE[kind].get("num_experts", 4)
+        return *rest, others
+
+    def changed() -> Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(router, "forward", choose_others)
+            return step()
+
+    with torch.no_grad():
+        assert compare_logits(changed(), step()).data["relative_error"] > 1e-4
+        found = compare_with_same_experts([model], step, changed, compare_logits)
+
+    assert found.data["relative_error"] < 1e-6
+    assert 7 / 8 <= found.data["experts"] < 1  # a pair of experts can be the same after the change
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_times_with_and_without_an_implementation_are_those_of_the_same_experts(
+    framework: str, kind: str
+) -> None:
+    model = (transformers_model if framework else random_model)(request(kind), "cpu")
+    changed = deepcopy(model)
+    with torch.no_grad():
+        weights = next(changed.parameters())
+        weights.copy_(weights.flip(0))
+
+    def experts(one: torch.nn.Module) -> Tensor:
+        found: list[Tensor] = []
+        routers = [module for module in one.modules() if "TopK" in type(module).__name__]
+        hooks = [module.register_forward_hook(lambda *args: found.append(args[2][-1])) for module in routers]
+        pass_of(one)()
+        for hook in hooks:
+            hook.remove()
+        return torch.stack(found)
+
+    def pass_of(one: Any) -> PagedPass | TransformersPass:
+        return (TransformersPass if framework else PagedPass)(one, "cpu", "prefill-64")
+
+    with torch.no_grad():
+        expected, own = experts(model), experts(changed)
+        with keep_experts([model, changed], pass_of(model)):
+            kept = experts(changed)
+
+    assert torch.equal(kept, expected)
+    assert not torch.equal(own, expected)
+
+
+def test_logits_are_compared_without_ties() -> None:
+    expected = torch.tensor([[0.0, 1.0, 3.0], [2.0, 2.0, 0.0], [5.0, 0.0, 1.0]])
+    found = expected.clone()
+    found[1, 0] = 2.5  # was tied
+    found[2, 2] = 6.0
+
+    same = compare_logits(expected, expected)
+    assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0, "untied": 2}, "")
+    assert compare_logits(found, expected).data["top1"] == 0.5
+    assert compare_logits(found, expected).data["kl"] > 0
+    rounded = [torch.randn(1, 256, generator=torch.Generator().manual_seed(seed)) for seed in range(64)]
+    assert min(compare_logits(one * (1 + 1e-7), one).data["kl"] for one in rounded) == 0
+    assert compare_logits(found, expected).beyond.startswith("logits differ by")
+    assert not compare_logits(expected * 1.002, expected, 3).beyond
+
+
+def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forward, seconds = SiluAndMul.forward, 0.003
+
+    def slow(self: SiluAndMul, x: Tensor) -> Tensor:
+        time.sleep(seconds)
+        return forward(self, x)
+
+    monkeypatch.setattr(SiluAndMul, "forward", slow)
+    *parts, outside = effect_of(measured("rms_norm", rms_norm, "decode-2"), 4).parts
+
+    slowest, *_ = parts
+    calls = Counter[str]()
+    for part in parts:
+        calls[part.module.split()[0]] += part.calls
+    assert calls["RMSNorm"] == NORMS
+    assert calls["Linear"] == 4 * LAYERS + 1
+    assert len({part.module for part in parts}) == len(parts)
+    assert (slowest.module, slowest.calls) == ("SiluAndMul", LAYERS)
+    assert min(slowest.ms, slowest.alone_ms or 0.0) >= 1000 * seconds * LAYERS
+    assert parts == sorted(parts, key=lambda part: -part.ms)
+    assert outside.module == ""
+
+
+def whole(records: list[Record]) -> dict[str, Record]:
+    return {one.effect.module: one for one in records if one.effect and one.effect.level == 4}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["llama", "mixtral", "qwen3"])
+def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: str) -> None:
+    function = function_of("rms_norm", "triton_rms_norm")
+    dtype = "bfloat16" if kind == "mixtral" else "float32"  # of which a GPU has grouped products
+    decode = measured("rms_norm", function, "decode-2", kind=kind, device="cuda", dtype=dtype)
+    prefill = measured("rms_norm", function, "prefill-64", kind=kind, device="cuda", dtype=dtype)
+
+    assert not [one.err for one in decode + prefill if one.err]
+    assert whole(decode).keys() == {"device", "eager", "CUDA graph"}
+    assert whole(prefill).keys() == {"device", "eager"}
+    assert effect_of(decode, 1).host_ms is not None
+    device = effect_of(decode, 4)
+    assert sum(part.ms for part in device.parts) == pytest.approx(device.baseline.p50, rel=0.1)
+    assert all(part.ms > 0 for part in device.parts if part.module)
+    for record in decode:
+        assert record.lat_ms.timer is (
+            Timer.MONOTONIC if record.wl["name"].endswith(("eager", "graph")) else Timer.CUPTI
+        )
+
+
+@pytest.mark.gpu
+@transformers_only
+def test_a_training_pass_has_device_and_eager_times_launches_and_peak_memory() -> None:
+    function = function_of("rms_norm", "triton_rms_norm")
+    found = whole(measured("rms_norm", function, "train-64", device="cuda", framework=TRANSFORMERS))
+
+    assert found.keys() == {"device", "eager"}
+    device = found["device"]
+    assert device.corr["worst_gradient"] < 1e-3
+    assert device.effect.launches != device.effect.baseline_launches
+    assert device.peak_bytes
+    assert device.effect.baseline_peak_bytes
+
+
+@pytest.mark.gpu
+def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predicted_size() -> None:
+    fused = whole(measured("rms_norm", function_of("rms_norm", "triton_rms_norm"), "decode-2", device="cuda"))
+    device = fused["device"].effect
+    assert device.launches < device.baseline_launches
+
+    baseline = find_operator("rms_norm").baseline
+
+    def slower(*inputs: Any) -> object:
+        baseline(*inputs)
+        return baseline(*inputs)
+
+    found = whole(measured("rms_norm", slower, "decode-2", device="cuda"))["device"]
+    lost = found.lat_ms.p50 - found.effect.baseline.p50
+    assert found.effect.predicted_ms - found.effect.baseline.p50 == pytest.approx(lost, rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["llama", "mixtral"])
+def test_a_kernel_that_a_cuda_graph_does_not_capture_is_found(kind: str) -> None:
+    baseline = find_operator("rms_norm").baseline
+
+    def kept_in_graphs(*inputs: Any) -> Any:
+        found = baseline(*inputs)
+        if not torch.cuda.is_current_stream_capturing():
+            return found
+        zeros = torch.zeros_like(inputs[0])
+        return zeros if isinstance(found, Tensor) else (zeros, found[1])
+
+    (record,) = measured("rms_norm", kept_in_graphs, "decode-2", kind=kind, device="cuda", dtype="bfloat16")
+
+    assert record.status is Status.ERROR
+    assert "the CUDA graph of the candidate computes something else than a pass" in reason_of(record)
+
+
+def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:
+    times = {"baseline": 50.0, "candidate": 49.5, "again": 50.0}
+    order = (*times, *reversed(times))
+
+    samples = without_drift(
+        [[(side, times[side] * (1 + number / 20)) for side in order] for number in range(5)]
+    )
+
+    assert samples["candidate"] == pytest.approx([49.5 * 1.1] * 10)
+    assert samples["baseline"] == samples["again"] == pytest.approx([50 * 1.1] * 10)
+
+
+def test_of_passes_at_the_power_limit_the_fastest_of_each_group_counts() -> None:
+    slowed = [0.0, 1.0, 2.0, 0.5]
+    rounds = [
+        [
+            (side, ms + slowed[(number + place) % 4])
+            for place in range(2)
+            for side, ms in (("baseline", 50.0), ("candidate", 49.0))
+        ]
+        for number in range(12)
+    ]
+
+    assert fastest(rounds) == {"baseline": [50.0] * 6, "candidate": [49.0] * 6}
+    assert fastest(rounds[:2]) == {
+        "baseline": [50.0, 51.0, 51.0, 52.0],
+        "candidate": [49.0, 50.0, 50.0, 51.0],
+    }

@@ -1,0 +1,78 @@
+"""Modules have vLLM's names and order of arguments; where one of vLLM's is missing, the later ones need their name."""
+
+import inspect
+
+import pytest
+from torch import nn
+
+from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
+from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
+from kernels_bench_tools.models.baseline.L2.attention import LlamaAttention
+from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
+from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
+from kernels_bench_tools.models.baseline.L2.mixtral_moe import MixtralMoE
+from kernels_bench_tools.models.baseline.L2.parallel_embedding.lm_head import ParallelLMHead
+from kernels_bench_tools.models.baseline.L2.parallel_embedding.vocab import VocabParallelEmbedding
+from kernels_bench_tools.models.baseline.L2.parallel_linear.column import ColumnParallelLinear
+from kernels_bench_tools.models.baseline.L2.parallel_linear.merged_column import MergedColumnParallelLinear
+from kernels_bench_tools.models.baseline.L2.parallel_linear.qkv import QKVParallelLinear
+from kernels_bench_tools.models.baseline.L2.parallel_linear.replicated import ReplicatedLinear
+from kernels_bench_tools.models.baseline.L2.parallel_linear.row import RowParallelLinear
+from kernels_bench_tools.models.baseline.L3.llama_decoder import LlamaDecoderLayer
+from kernels_bench_tools.models.baseline.L3.mixtral_decoder import MixtralDecoderLayer
+from kernels_bench_tools.models.baseline.L4.llama import LlamaForCausalLM
+from kernels_bench_tools.models.baseline.L4.mixtral import MixtralForCausalLM
+
+FORWARD = {
+    LlamaAttention: "positions hidden_states",
+    LlamaDecoderLayer: "positions hidden_states residual",
+    MixtralDecoderLayer: "positions hidden_states residual",
+    QKVParallelLinear: "x",
+    RowParallelLinear: "x",
+    MergedColumnParallelLinear: "x",
+    VocabParallelEmbedding: "input_ids",
+    ParallelLMHead: "hidden_states",
+    SiluAndMul: "x",
+    RMSNorm: "x residual",
+    LlamaMLP: "x",
+    MixtralMoE: "hidden_states",
+    LlamaForCausalLM: "input_ids positions",
+    MixtralForCausalLM: "input_ids positions",
+}
+
+# The arguments of vLLM's classes, read in its repository (model_executor/layers and models/llama.py).
+VLLM = {
+    RMSNorm: "hidden_size eps var_hidden_size has_weight dtype",
+    RotaryEmbedding: "head_size rotary_dim max_position_embeddings base is_neox_style dtype",
+    ReplicatedLinear: "input_size output_size bias skip_bias_add params_dtype quant_config prefix",
+    ColumnParallelLinear: "input_size output_size bias gather_output skip_bias_add params_dtype quant_config",
+    MergedColumnParallelLinear: "input_size output_sizes bias gather_output skip_bias_add params_dtype",
+    QKVParallelLinear: "hidden_size head_size total_num_heads total_num_kv_heads bias skip_bias_add params_dtype",
+    RowParallelLinear: "input_size output_size bias input_is_parallel skip_bias_add params_dtype reduce_results",
+    VocabParallelEmbedding: "num_embeddings embedding_dim params_dtype org_num_embeddings padding_size",
+    ParallelLMHead: "num_embeddings embedding_dim bias params_dtype org_num_embeddings padding_size",
+    LlamaAttention: "config hidden_size num_heads num_kv_heads max_position_embeddings quant_config bias",
+    LlamaMLP: "hidden_size intermediate_size hidden_act quant_config bias prefix reduce_results",
+    FusedMoE: "num_experts top_k hidden_size intermediate_size params_dtype reduce_results renormalize",
+    MixtralMoE: "num_experts top_k hidden_size intermediate_size params_dtype quant_config",
+}
+OURS = {RotaryEmbedding: {"rope_scaling"}, LlamaAttention: {"rotary_emb", "qk_norm"}}
+
+
+def parameters(function: object) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())[1:]
+
+
+@pytest.mark.parametrize("cls", FORWARD, ids=lambda cls: cls.__name__)
+def test_forward_takes_the_arguments_of_the_hierarchy(cls: type[nn.Module]) -> None:
+    assert [parameter.name for parameter in parameters(cls.forward)] == FORWARD[cls].split()
+
+
+@pytest.mark.parametrize("cls", VLLM, ids=lambda cls: cls.__name__)
+def test_construction_takes_arguments_of_vllm(cls: type[nn.Module]) -> None:
+    expected, found = VLLM[cls].split(), parameters(cls.__init__)
+    by_position = [one.name for one in found if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+
+    assert by_position == expected[: len(by_position)]
+    assert {one.name for one in found} <= {*expected, *OURS.get(cls, ())}

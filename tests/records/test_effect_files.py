@@ -1,0 +1,192 @@
+"""Committed files of ``kbt effect``: which lines are theirs, and what a new run replaces."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from effect_records import effect_record, latency
+from msgspec.structs import replace
+
+from kernels_bench_tools.cli.record import keep_records
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.records.record import Failure, Part, Record, Status
+from kernels_bench_tools.records.record_io import (
+    effect_file,
+    encode_record,
+    read_committed,
+    read_effects,
+    write_records,
+)
+
+GOOD = effect_record()
+FAILED = replace(
+    GOOD, status=Status.ERROR, ok=False, lat_ms=None, effect=None, err=Failure(type="E", msg="m")
+)
+
+
+def with_effect(**fields: Any) -> Record:
+    assert GOOD.effect
+    return replace(GOOD, effect=replace(GOOD.effect, **fields))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    return effect_file(tmp_path, "llama-3.2-1b", GOOD, ())
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (replace(GOOD, impl="other"), "is of the implementation 'rms_norm--other', not of 'rms_norm--mine'"),
+        (effect_record(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
+        (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
+        (with_effect(model="../x"), "effect.model is not a name"),
+        (with_effect(phase="decode 1"), "Expected `str` matching regex"),
+        (with_effect(phase="train-1"), "Expected `str` matching regex"),
+        (with_effect(level=5), "Expected `int` <= 4"),
+        (with_effect(baseline=latency(0.0)), "it has an effect, and a p50 is 0"),
+        (with_effect(again=latency(1e-300)), "it has a time of less than 1e-09 ms"),
+        (with_effect(baseline=replace(latency(4.0), p50=8.0)), "effect.baseline.p50 is not from p10 to p90"),
+        (replace(GOOD, process=1, run="r1"), "has the samples of line 1, which is of another process"),
+        (with_effect(others=["../../x"]), "effect.others is not a name"),
+        (replace(GOOD, effect=None), "is not of `kbt effect`"),
+        (with_effect(again=None), "effect.again is missing"),
+        (with_effect(again=with_effect().effect.baseline), "effect.again have the same raw_times"),
+        (with_effect(calls=0), "Expected `int` >= 1"),
+        (with_effect(launches=-1), "Expected `int` >= 0"),
+        (
+            effect_record(level=3, module="LlamaDecoderLayer"),
+            "effect.level and predicted_ms contradict each other",
+        ),
+        (
+            effect_record(module="device", parts=[Part(module="Linear", calls=9, ms=40.0)]),
+            "effect.parts and baseline contradict each other",
+        ),
+        (with_effect(module="device"), "wl.name and the model, phase, level or module of effect contradict"),
+        *(
+            (with_effect(**fields), "effect.replaced, called and missing contradict each other")
+            for fields in ({"called": 4}, {"called": 6}, {"missing": ["a"]}, {"replaced": 0, "called": 0})
+        ),
+    ],
+)
+def test_a_line_of_something_else_costs_itself_only(file: Path, record: Record, problem: str) -> None:
+    write_records(file, [GOOD, record, FAILED])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert found == [GOOD, FAILED]
+    (error,) = problems
+    assert str(error).startswith("mine.jsonl:2: ")
+    assert problem in str(error)
+
+
+@pytest.mark.parametrize("predicted_ms", [3.0, None])
+def test_a_prediction_that_is_not_that_of_its_kernels_costs_its_rows(
+    file: Path, predicted_ms: float | None
+) -> None:
+    kernel = effect_record(0, 0.02, 0.01, level=1, module="RMSNorm", calls=33)
+    host = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+    slow = [
+        effect_record(1, 0.02, 0.01, level=1, module="RMSNorm", calls=33, **host),
+        effect_record(1, 30.0, 40.0, predicted_ms=31.58),  # rounded
+    ]
+    edited = effect_record(0, 4.0, 3.0, module="device", predicted_ms=predicted_ms)
+    write_records(file, [kernel, edited, effect_record(0, 4.5, 4.0, predicted_ms=4.17), *slow])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert len(found) == 4
+    (error,) = problems
+    assert "mine.jsonl:2: has an effect.predicted_ms that is not that of its kernels" in str(error)
+
+
+def test_a_layer_whose_prediction_saves_more_than_all_calls_of_the_kernel_costs_its_row(file: Path) -> None:
+    kernel = effect_record(0, 0.02, 0.01, level=1, module="RMSNorm", calls=33)
+    layer = {"level": 3, "module": "LlamaDecoderLayer", "calls": 16}
+    right = effect_record(0, 0.2, 0.18, predicted_ms=0.18, **layer)
+    edited = effect_record(0, 0.2, 0.18, predicted_ms=0.17, **layer | {"module": "MixtralDecoderLayer"})
+    write_records(file, [kernel, right, edited, effect_record(predicted_ms=3.67)])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert len(found) == 3
+    (error,) = problems
+    assert "mine.jsonl:3: has an effect.predicted_ms that is not that of its kernels" in str(error)
+
+
+def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records" / "nvidia-h200" / "mine.jsonl"
+    write_records(path, [GOOD])
+    problems: list[RecordError] = []
+
+    assert read_committed(path, "rms_norm", "", problems.append) == []
+    assert "whose records are in effects/" in str(problems[0])
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_a_link_is_not_read_or_written(file: Path, tmp_path: Path, above: int) -> None:
+    outside = tmp_path / "outside"
+    write_records(effect_file(outside, "llama-3.2-1b", GOOD, ()), [GOOD])
+    link = file.parents[above]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / link.relative_to(tmp_path))
+    problems: list[RecordError] = []
+
+    assert read_effects(file, "", problems.append) == []
+    assert "symbolic link" in str(problems[0])
+    with pytest.raises(RecordError, match="symbolic link"):
+        keep_records(find_project(tmp_path), {file: [GOOD]})
+
+
+def test_phases_that_were_measured_again_are_replaced_and_others_kept(file: Path, tmp_path: Path) -> None:
+    project = find_project(tmp_path)
+    keep_records(
+        project, {file: [effect_record(), effect_record(module="device"), effect_record(phase="decode-32")]}
+    )
+    keep_records(project, {file: [effect_record(phase="prefill-8"), effect_record(candidate_ms=3.0)]})
+    keep_records(project, {file: [FAILED]})
+
+    found = [
+        (one.effect.phase, one.effect.module, one.lat_ms.p50)
+        for one in read_effects(file)
+        if one.effect and one.lat_ms
+    ]
+    assert found == [
+        ("decode-32", "eager", 2.0),
+        ("prefill-8", "eager", 2.0),
+        ("decode-1", "eager", 3.0),
+    ]
+
+
+def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = find_project(tmp_path)
+    for layers in (2, 1, 0, 2):
+        keep_records(project, {file: [with_effect(layers=layers)]})
+
+    measured, fewer, replaced, again = capsys.readouterr().out.splitlines()
+    assert "1 of 1 phases measured" in measured
+    assert "1 of 1 phases measured" in replaced
+    why = ": measured with fewer layers or in fewer processes than before (remove the file to replace it)"
+    assert fewer.endswith(why)
+    assert again.endswith(why)
+    assert [one.effect.layers for one in read_effects(file) if one.effect] == [0]
+
+
+def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
+    times = [2.0 + number / 1e4 for number in range(500)]
+    assert GOOD.lat_ms
+    one, other, third = (
+        replace(GOOD.lat_ms, raw_times=times[: 500 - number], reps=500 - number) for number in range(3)
+    )
+    keep_records(
+        find_project(tmp_path), {file: [replace(with_effect(baseline=one, again=other), lat_ms=third)]}
+    )
+
+    assert len(encode_record(read_effects(file)[0])) < 2500

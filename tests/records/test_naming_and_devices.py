@@ -1,0 +1,181 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.records.device import _cpu_model, cpu_device, cuda_device, hardware_id
+from kernels_bench_tools.text import environment_key, series_slug, slugify, title_from_name
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [("NVIDIA H200", "nvidia-h200"), ("a/b:c.d", "a-b-c-d"), ("  ", "unnamed"), ("<script>", "script")],
+)
+def test_a_slug_is_safe_in_ids_and_urls(text: str, slug: str) -> None:
+    assert slugify(text) == slug
+
+
+def test_a_series_slug_has_implementation_and_device() -> None:
+    assert series_slug("torch_layer_norm", "nvidia-h200") == "torch-layer-norm--nvidia-h200"
+
+
+def test_environment_keys_are_spelled_as_in_uvnote() -> None:
+    assert environment_key("flash-attn.2") == "FLASH_ATTN_2"
+
+
+def test_a_title_can_be_made_from_a_file_name() -> None:
+    assert title_from_name("torch_layer-norm") == "Torch Layer Norm"
+
+
+def test_the_cpu_device_has_a_name_and_its_number_of_cores() -> None:
+    device = cpu_device()
+
+    assert device.kind == "cpu"
+    assert "core" in device.name
+    assert device.slug == slugify(device.name)
+
+
+def test_a_cpu_is_named_by_its_flags_too(tmp_path: Path) -> None:
+    def named(flags: str, stepping: int = 1) -> tuple[str, str]:
+        text = "".join(
+            f"processor : {core}\nmodel name : AMD EPYC\nstepping : {stepping}\ncpu MHz : {2500 + core}\nflags : {flags}\n\n"
+            for core in range(2)
+        )
+        (tmp_path / "cpuinfo").write_text(text)
+        return _cpu_model(tmp_path / "cpuinfo")
+
+    model, digest = named("fpu sse avx2")
+
+    assert model == "AMD EPYC"
+    assert len(digest) == 6
+    assert named("avx2 fpu sse") == (model, digest)
+    assert len({digest, named("fpu sse avx2 avx512f")[1], named("fpu sse avx2", stepping=2)[1]}) == 3
+    assert cpu_device().slug.endswith(_cpu_model()[1])
+
+
+def test_a_system_without_cpuinfo_has_a_name(tmp_path: Path) -> None:
+    model, digest = _cpu_model(tmp_path / "missing")
+
+    assert model
+    assert digest == ""
+
+
+def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho '580.1, NVIDIA H200'\n")
+    fake.chmod(0o755)
+    program = (
+        "from kernels_bench_tools.records.device import current_device as d; print(d().slug, d().driver)"
+    )
+
+    def slug(visible: str | None) -> str:
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | (
+            {"CUDA_VISIBLE_DEVICES": visible} if visible is not None else {}
+        )
+        return subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert slug(None) == "nvidia-h200 580.1\n"
+    assert slug("0") == "nvidia-h200 580.1\n"
+    assert slug("").split()[0] == cpu_device().slug
+
+    fake.write_text("#!/bin/sh\necho '580.1, [N/A]'\n")
+    assert slug(None).split()[0] == cpu_device().slug
+
+
+GPUS = """\
+GPU 0: NVIDIA H200 (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 1g.18gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.18gb     Device  1: (UUID: MIG-GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/2/0)
+GPU 1: NVIDIA H200 (UUID: GPU-11111111-d33d-2b2c-524d-9e3d8d2b8a77)
+"""
+FIRST, SECOND = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-11111111-d33d-2b2c-524d-9e3d8d2b8a77"
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for nvidia-smi that, like it, selects a GPU by its index or its whole UUID."""
+    (tmp_path / "list").write_text(GPUS)
+    script = tmp_path / "nvidia-smi"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in -L) cat {tmp_path}/list;; '
+        f"*--id=0|*--id={FIRST}|*nounits) echo '580.1, NVIDIA H200';; *) exit 6;; esac\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return script
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [
+        (None, FIRST),
+        ("0", FIRST),
+        (" 00,1", FIRST),
+        (FIRST, FIRST),
+        ("GPU-5d5b", FIRST),
+        ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", FIRST),
+        (f"MIG-{FIRST}/2/0", FIRST),
+        ("1", SECOND),
+        ("GPU-1111,0", SECOND),
+    ],
+)
+@pytest.mark.usefixtures("smi")
+def test_a_gpu_is_the_same_however_it_is_selected(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    assert hardware_id(cuda_device("NVIDIA H200")) == gpu
+
+
+def test_without_a_list_of_gpus_they_are_told_apart_by_index(
+    smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi.write_text("#!/bin/sh\nexit 9\n")
+
+    def named(visible: str | None) -> str:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        return hardware_id(cuda_device("NVIDIA H200"))
+
+    assert named(None) == named("0") == named("0,1") != named("1")
+
+
+def test_there_is_one_cpu_whatever_gpus_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    name = hardware_id(cpu_device())
+    for visible in ("", "0", "1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert hardware_id(cpu_device()) == name
+
+
+@pytest.mark.usefixtures("smi")
+def test_the_device_is_found_by_the_beginning_of_its_uuid() -> None:
+    program = "from kernels_bench_tools.records.device import current_device as d; print(d().slug)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-5d5b"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "nvidia-h200\n"
+
+
+def test_a_gpu_has_a_name_and_a_driver() -> None:
+    assert cuda_device("NVIDIA H200", "580").slug == cuda_device("NVIDIA H200", "581").slug
+
+
+def test_an_error_message_has_where_what_expected_and_remedy() -> None:
+    error = KbtError("a.md:3", "unknown key 'titel'", "One of title, author", "Did you mean 'title'?")
+
+    assert str(error) == "a.md:3: unknown key 'titel'. Expected: One of title, author. Did you mean 'title'?"

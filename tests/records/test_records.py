@@ -1,0 +1,235 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from builds import latency
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.records.json_schema import PUBLISHED, schema_text
+from kernels_bench_tools.records.record import Failure, Flag, Judged, Kernel, Record, Status
+from kernels_bench_tools.records.record_io import (
+    append_record,
+    effect_files,
+    is_plain,
+    read_records,
+    thin_record,
+    write_records,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(**changes: object) -> Record:
+    fields: dict[str, object] = {
+        "ts": "2026-11-20T00:00:00Z",
+        "run": "r",
+        "impl": "mine",
+        "wl": {"name": "w", "dtype": "float32"},
+        "lat_ms": latency(),
+        "ok": True,
+        "schema": 1,
+        "status": Status.OK,
+    }
+    return Record(**(fields | changes))
+
+
+def test_written_records_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.jsonl"
+    records = [record(), record(lat_ms=None, ok=False, status=Status.OOM, err=Failure(type="E", msg="m"))]
+
+    write_records(path, records)
+
+    assert read_records(path) == records
+
+
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, record(impl="whole"))
+    append_record(path, record(impl="cut"))
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert [read.impl for read in read_records(path)] == ["whole"]
+
+
+def test_an_invalid_line_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, record())
+    with path.open("ab") as file:
+        file.write(b"{not json}\n")
+    append_record(path, record())
+
+    with pytest.raises(RecordError, match=r"a\.jsonl:2: is not a record"):
+        read_records(path)
+
+
+def test_an_unknown_field_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"ts": "", "run": "", "impl": "", "schema": 1, "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n'
+    )
+
+    with pytest.raises(RecordError, match="latncy"):
+        read_records(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": Status.OK, "lat_ms": None},
+        {"status": Status.ERROR, "ok": False},
+        {"status": Status.INCORRECT, "ok": True},
+        {"status": Status.OK, "ok": False},
+        {"schema": 99},
+    ],
+)
+def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"contradict|newer"):
+        record(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"p50": 0.5}, "p50 is not from p10 to p90"),
+        ({"p50": 0.5, "tick_ms": 1.0}, "p50 is not from p10 to p90"),
+        ({"p10": 2.0, "p90": 0.5}, "p50 is not from p10 to p90"),
+        ({"ci_low": 1.5, "ci_high": 1.6}, "p50 is not from ci_low to ci_high"),
+        ({"raw_times": [0.5] * 20, "reps": 20}, "p50 is not among raw_times"),
+        ({"raw_times": [0.5] * 20, "reps": 90}, "p50 is not among raw_times"),
+        ({"raw_times": [1.0] * 2}, "2 raw_times of 1 reps"),
+        ({"raw_times": [], "reps": 90}, "0 raw_times of 90 reps"),
+    ],
+)
+def test_a_median_that_was_edited_alone_is_an_error(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    edited = msgspec.structs.replace(latency(), **changes)
+    write_records(tmp_path / "a.jsonl", [record(lat_ms=edited, judged=Judged.SEPARATELY)])
+
+    with pytest.raises(RecordError, match=said):
+        read_records(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flags": [Flag.STALE_OUTPUT]},
+        {"err": Failure(type="E", msg="m")},
+        {"corr": {"reason": "wrong"}},
+        {"earlier_runs": -1},
+        {"wl": {"batch": 16}},
+    ],
+)
+def test_a_correct_record_has_no_reason_not_to_be(changes: dict[str, object], tmp_path: Path) -> None:
+    write_records(tmp_path / "a.jsonl", [record(**changes)])
+
+    with pytest.raises(RecordError, match=r"contradict|earlier_runs"):
+        read_records(tmp_path / "a.jsonl")
+
+
+def test_a_process_that_was_copied_is_one_process(tmp_path: Path) -> None:
+    times = msgspec.structs.replace(latency(), raw_times=[0.9, 1.0, 1.1], reps=3)
+    copies = [record(lat_ms=times, process=number, run=f"r{number}") for number in range(3)]
+    write_records(tmp_path / "a.jsonl", copies)
+    problems: list[RecordError] = []
+
+    found = read_records(tmp_path / "a.jsonl", on_problem=problems.append)
+
+    assert [one.process for one in found] == [0]
+    assert [problem.what for problem in problems] == [
+        "has the samples of line 1, which is of another process"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("ok", "error", "expected"),
+    [
+        (True, None, Status.OK),
+        (False, None, Status.INCORRECT),
+        (False, {"type": "E", "msg": "m"}, Status.ERROR),
+    ],
+)
+def test_a_line_of_kernels_benchmarks_loads(
+    ok: bool, error: object, expected: Status, tmp_path: Path
+) -> None:
+    times = None if error else {"p10": 1, "p50": 2, "p90": 3, "mean": 2, "iqr": 1, "raw_times": [1, 2, 3]}
+    line = {
+        "ts": "2025-12-01T00:00:00Z",
+        "run": "ab",
+        "impl": "torch_eager",
+        "tags": {"family": "torch"},
+        "wl": {"name": "LN_B16_S2048_D4096", "batch": 16, "dtype": "bfloat16", "device": "cuda", "seed": 0},
+        "env": {"torch": "2.8.0", "cuda": "12.8", "gpu": "L40S", "sm": "8.9", "py": "3.11", "plat": "Linux"},
+        "lat_ms": times and times | {"has_warnings": False, "reps": 5, "warmup": 2},
+        "compile_ms": None if error else 1.5,
+        "peak_bytes": None,
+        "ok": ok,
+        "absmax": float("inf"),
+        "corr": {"mse": float("nan")},
+        "err": error,
+    }
+
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))  # with NaN and Infinity, as Python writes them
+    (loaded,) = read_records(tmp_path / "a.jsonl", on_problem=pytest.fail)
+
+    assert loaded.outcome is expected
+    assert (loaded.schema, loaded.absmax, loaded.corr) == (0, None, {"mse": None})
+
+
+@pytest.mark.parametrize("stem", PUBLISHED)
+def test_the_published_schema_is_current(stem: str) -> None:
+    published = (ROOT / "docs" / f"{stem}.schema.json").read_text()
+
+    assert published == schema_text(PUBLISHED[stem]), "run `just schema`"
+
+
+def test_the_committed_records_fit_the_published_schema() -> None:
+    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+    validate = jsonschema.Draft202012Validator(schema).validate
+
+    for path in [*ROOT.glob("*/results/records/*/*.jsonl"), *effect_files(ROOT)]:
+        lines = path.read_text().splitlines()
+        for line in {lines[0], max(lines, key=len), lines[-1]}:
+            validate(json.loads(line))
+
+
+def test_thin_records_have_short_kernel_names_and_fewer_samples() -> None:
+    line = next(
+        line
+        for line in (ROOT / "rotary/results/records/nvidia-h200/torch_rotary.jsonl").read_text().splitlines()
+        if '"kernels"' in line
+    )
+    record = msgspec.json.decode(line, type=Record)
+    assert record.lat_ms is not None
+    times = [float(number) for number in range(1, 101)]
+    name = "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<c10::BFloat16>>"
+    record = msgspec.structs.replace(
+        record,
+        lat_ms=msgspec.structs.replace(record.lat_ms, raw_times=times),
+        kernels=[Kernel(name=name, count=1, ms=0.1)] * 4,
+    )
+
+    thin = thin_record(record)
+
+    assert len(thin.lat_ms.raw_times) == 16
+    assert {kernel.name for kernel in thin.kernels} == {
+        "elementwise_kernel<128, 4, CUDAFunctor_add<BFloat16>>"[:48]
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('{"event": 1}\n', True),
+        ("[1, 2]\n3\n", True),
+        ("", False),
+        ('{"ts": "20', False),
+        ('[1]\n{"impl": "x", "wl": {}}\n', False),
+    ],
+)
+def test_a_file_is_plain_if_it_is_json_without_records(tmp_path, text, plain):
+    (tmp_path / "x.jsonl").write_text(text)
+
+    assert is_plain(tmp_path / "x.jsonl") is plain

@@ -1,0 +1,322 @@
+"""Which implementation is chosen for a shape, and for each kernel of a model."""
+
+from typing import Any
+
+import pytest
+from made_records import record
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.model import ModelTask, Phase
+from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.summary import Summary, Verdict
+from kernels_bench_tools.results.choose import (
+    Choice,
+    PhaseChoice,
+    choose,
+    choose_for_phase,
+    nearest,
+    read_axes,
+    unmeasured,
+)
+from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.summary import summarize
+
+H200 = "nvidia-h200"
+BASELINE = FrontMatter(baseline=True)
+
+
+def rms(rows: int, hidden_dim: int, function: str = "rms_norm", **more: Any) -> dict[str, Any]:
+    """Return a workload of RMS normalization."""
+    group = "RMSNorm" if function == "rms_norm" else "RMSNorm with residual"
+    sizes = {"function": function, "batch": 1, "seq_len": rows, "hidden_dim": hidden_dim}
+    name = f"{function}_R{rows}_D{hidden_dim}"
+    return {"name": name, "set": "default", "group": group, **sizes, "dtype": "bfloat16"} | more
+
+
+def summary_of(operator: str, *workloads: dict[str, Any], **implementations: Any) -> Summary:
+    """Make a summary of an operator: implementation to a time in ms, or to the fields of its records."""
+    sources = []
+    for name, given in implementations.items():
+        fields = given if isinstance(given, dict) else {"p50": given}
+        records = [
+            record(name, wl=workload, process=process, run=f"r{process}", **fields)
+            for workload in workloads
+            for process in range(3)
+        ]
+        sources.append(Source(records=records, front=BASELINE if name == "torch" else FrontMatter()))
+    return summarize(operator, operator, sources)
+
+
+def chosen(summary: Summary, **axes: int | bool | str) -> Choice:
+    (found,) = nearest(summary, H200, axes)
+    choice = choose(found)
+    assert choice
+    return choice
+
+
+def test_the_fastest_is_chosen_with_its_speed_up_interval_and_verdict() -> None:
+    choice = chosen(summary_of("rms_norm", rms(64, 4096), torch=0.4, slow=0.3, fast=0.2), hidden_dim=4096)
+
+    assert (choice.implementation, choice.p50_ms, choice.baseline_ms) == ("fast", 0.2, 0.4)
+    assert choice.speedup == pytest.approx(2.0)
+    assert choice.speedup_low < 2.0 < choice.speedup_high
+    assert (choice.verdict, choice.near, choice.ties) == (Verdict.FASTER, "", [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"status": Status.INCORRECT}, "incorrect"),
+        ({"status": Status.REJECTED}, "rejected"),
+        ({"flags": [Flag.APPROXIMATE]}, "approximate"),
+    ],
+)
+def test_a_faster_one_that_is_wrong_rejected_or_approximate_is_not_chosen_and_named(
+    fields: dict[str, Any], why: str
+) -> None:
+    faster = {"p50": 0.1, "reason": "it is", **fields}
+    if "flags" in fields:
+        faster = {"p50": 0.1, **fields}
+
+    choice = chosen(
+        summary_of("rms_norm", rms(64, 4096), torch=0.4, good=0.2, faster=faster), hidden_dim=4096
+    )
+
+    assert choice.implementation == "good"
+    assert choice.faster == {"faster": why}
+
+
+def test_one_without_a_rank_is_not_chosen() -> None:
+    shapes = (rms(64, 4096), rms(64, 8192))
+    partly = [
+        record("partly", 0.1, wl=shapes[0]),
+        record("partly", wl=shapes[1], status=Status.OOM, reason="no memory"),
+    ]
+    torch = [record("torch", 0.4, wl=shape) for shape in shapes]
+    sources = [Source(records=torch, front=BASELINE), Source(records=partly)]
+
+    choice = chosen(summarize("rms_norm", "", sources), hidden_dim=4096)
+
+    assert choice.implementation == "torch"
+    assert choice.faster == {"partly": "no rank, it passed 1 of 2 workloads"}
+
+
+def test_implementations_without_a_significant_difference_are_named() -> None:
+    times = {"torch": 0.4, "one": 0.2, "other": 0.2004, "slow": 0.3}
+
+    assert chosen(summary_of("rms_norm", rms(64, 4096), **times), hidden_dim=4096).ties == ["other"]
+
+
+def test_one_process_shows_no_difference() -> None:
+    times = {"torch": 0.4, "fast": 0.2}
+    sources = [Source(records=[record(name, p50, wl=rms(64, 4096))]) for name, p50 in times.items()]
+
+    assert chosen(summarize("rms_norm", "", sources), hidden_dim=4096).ties == ["torch"]
+
+
+def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor() -> None:
+    summary = summary_of("rms_norm", rms(64, 4096), rms(128, 4096), rms(64, 8192), torch=0.4)
+
+    found = nearest(summary, H200, {"hidden_dim": 5120})
+    one = chosen(summary, hidden_dim=5120, rows=32)
+
+    assert [one.workload.name for one in found] == ["rms_norm_R64_D4096", "rms_norm_R128_D4096"]
+    assert {one.near for one in found} == {"hidden_dim 4096, 0.8×"}
+    assert one.near == "hidden_dim 4096, 0.8×; rows 64, 2×"
+
+
+def test_of_equal_workloads_the_one_with_most_results_is_found() -> None:
+    few, many = rms(1, 4096, set="llama-3.1-8b", name="few"), rms(1, 4096, set="decode", name="many")
+    sets = {"torch": (few, many), "ours": (few, many), "theirs": (many,)}
+    sources = [
+        Source(
+            records=[record(name, 0.1, wl=workload, run="r0") for workload in workloads],
+            front=FrontMatter(baseline=name == "torch"),
+        )
+        for name, workloads in sets.items()
+    ]
+    summary = summarize("rms_norm", "RMS norm", sources)
+
+    assert chosen(summary, hidden_dim=4096).workload == "many"
+
+
+def test_words_and_types_are_never_near() -> None:
+    shapes = (rms(64, 4096), rms(64, 4096, "add_rms_norm"), rms(64, 8192, dtype="float16", name="half"))
+    summary = summary_of("rms_norm", *shapes, torch=0.4)
+
+    assert chosen(summary, hidden_dim=8192, dtype="bfloat16", function="add_rms_norm").near
+    assert chosen(summary, hidden_dim=4096, dtype="float16").near == "hidden_dim 8192, 2×"
+    assert nearest(summary, H200, {"dtype": "float32"}) == []
+
+
+def test_backward_passes_are_not_forward_passes() -> None:
+    summary = summary_of("rms_norm", rms(64, 4096, mode="bwd"), rms(64, 8192), torch=0.4)
+
+    assert chosen(summary, hidden_dim=4096).near == "hidden_dim 8192, 2×"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "hiden_dim=4",
+            "--axes hiden_dim=4: rms_norm has no axis 'hiden_dim'. Expected: AXIS=VALUE with one of",
+        ),
+        ("hidden_dim=large", "'large' is not a size. Expected: A positive integer, such as hidden_dim=4096"),
+        ("hidden_dim=0", "'0' is not a size"),
+        ("hidden_dim", "'' is not a size"),
+        ("function=norm", "no measured workload has function=norm. Expected: rms_norm."),
+    ],
+)
+def test_a_wrong_axis_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(OperatorError) as error:
+        read_axes("rms_norm", text, summary_of("rms_norm", rms(64, 4096), torch=0.4))
+
+    assert said in str(error.value)
+
+
+def norm(calls: int, rows: int = 64, hidden_dim: int = 4096) -> ModelTask:
+    shape = f"bfloat16[{rows}, {hidden_dim}]"
+    return ModelTask(level=1, module="RMSNorm", inputs=[f"x {shape}"], calls=calls, paths=["norm"])
+
+
+def swiglu(calls: int, tokens: int = 64) -> ModelTask:
+    inputs = [f"x bfloat16[{tokens}, 16384]"]
+    return ModelTask(level=1, module="SiluAndMul", inputs=inputs, calls=calls, paths=["act"])
+
+
+LINEAR = ModelTask(
+    level=1, module="Linear", inputs=["x bfloat16[64, 8]", "weight bfloat16[8, 8]"], calls=5, paths=["linear"]
+)
+SWIGLU = {"name": "swiglu", "set": "default", "group": "SwiGLU", "function": "swiglu"} | {
+    "tokens": 64,
+    "hidden_dim": 8192,
+    "dtype": "bfloat16",
+}
+
+
+def phase_of(*tasks: ModelTask) -> PhaseChoice:
+    """Choose for a forward pass: RMS normalization takes 0.4 or 0.2 ms, SwiGLU 0.6 or 0.1 ms."""
+    summaries = {
+        "rms_norm": summary_of("rms_norm", rms(64, 4096), torch=0.4, mine=0.2),
+        "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
+    }
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=list(tasks))
+    return choose_for_phase(phase, summaries, H200)
+
+
+def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_the_fastest() -> None:
+    found = phase_of(norm(10), swiglu(2))
+
+    assert found.estimated is None
+    assert found.measured.baseline_ms == pytest.approx(10 * 0.4 + 2 * 0.6)
+    assert found.measured.ms == pytest.approx(10 * 0.2 + 2 * 0.1)
+    assert found.measured.speedup == pytest.approx(5.2 / 2.2)
+    assert found.measured.speedup_low < 5.2 / 2.2 < found.measured.speedup_high
+    assert [task.share for task in found.tasks] == pytest.approx([4 / 5.2, 1.2 / 5.2])
+    assert found.effect == ["rms_norm/mine", "activation/other"]
+
+
+def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
+    routing = ModelTask(level=1, module="TopkSoftmax", inputs=["logits bfloat16[8, 8]"], calls=1, paths=[""])
+
+    found = phase_of(norm(10), LINEAR, routing)
+
+    assert [(task.module, task.reason) for task in found.tasks if not task.choice] == [
+        ("Linear", "no comparable record of matmul"),
+        ("TopkSoftmax", "no operator"),
+    ]
+    assert (found.measured.tasks, found.measured.calls) == (1, 10)
+    assert found.measured.speedup == pytest.approx(2.0)
+
+
+def test_a_near_workload_is_not_counted_as_measured() -> None:
+    found = phase_of(norm(10), swiglu(2, tokens=128))
+
+    (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
+    assert (task.choice.near, task.scale) == ("tokens 64, 0.5×", 2.0)
+    assert task.baseline_ms == pytest.approx(1.2)
+    assert found.measured.speedup == pytest.approx(2.0)
+    assert found.estimated.speedup == pytest.approx((10 * 0.4 + 2 * 1.2) / (10 * 0.2 + 2 * 0.2))
+
+
+def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate() -> None:
+    found = phase_of(norm(10), swiglu(2, tokens=1))
+
+    (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
+    assert (task.choice.near, task.ms, task.share) == ("tokens 64, 64×", None, None)
+    assert (found.measured.tasks, found.estimated) == (1, None)
+    assert found.effect == ["rms_norm/mine", "activation/other"]
+
+
+def test_as_many_rows_in_another_batch_are_near() -> None:
+    batched = rms(1, 4096, batch=64)
+    summaries = {"rms_norm": summary_of("rms_norm", batched, torch=0.4, mine=0.2)}
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[norm(10)])
+
+    found = choose_for_phase(phase, summaries, H200)
+
+    assert found.tasks[0].choice.near == "as many rows, but another batch and seq_len"
+    assert found.measured is None
+
+
+def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_saves_most() -> None:
+    times = {"torch": (0.4, 0.4), "narrow": (0.2, 0.3), "wide": (0.3, 0.1)}
+    shapes = (rms(64, 4096), rms(64, 128))
+    sources = [
+        Source(
+            records=[record(name, time, wl=shape) for time, shape in zip(given, shapes, strict=True)],
+            front=BASELINE if name == "torch" else FrontMatter(),
+        )
+        for name, given in times.items()
+    ]
+    phase = Phase(
+        name="decode-64", sequences=64, tokens=1, context=8, tasks=[norm(2), norm(8, hidden_dim=128)]
+    )
+
+    found = choose_for_phase(phase, {"rms_norm": summarize("rms_norm", "", sources)}, H200)
+
+    assert {task.choice.implementation for task in found.tasks if task.choice} == {"narrow", "wide"}
+    assert found.effect == ["rms_norm/wide"]
+
+
+def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_device_only() -> None:
+    gelu = {**SWIGLU, "name": "gelu", "group": "GELU", "function": "gelu"}
+    times = {"torch": (SWIGLU, 0.4), "mine": (SWIGLU, 0.2), "another": (gelu, 0.2)}
+    sources = [
+        Source(records=[record(name, ms, wl=wl)], front=BASELINE if name == "torch" else FrontMatter())
+        for name, (wl, ms) in times.items()
+    ]
+    of_cpu = record("cpu", 9.0, wl=SWIGLU, device=Device(kind="cpu", name="A CPU", slug="a-cpu"))
+    sources.append(Source(records=[of_cpu], front=FrontMatter(requires=["cpu"])))
+    summaries = {"activation": summarize("activation", "", sources)}
+
+    def missing(tokens: int) -> list[str]:
+        tasks = [swiglu(2, tokens)]
+        phase = Phase(name="prefill", sequences=1, tokens=tokens, context=tokens, tasks=tasks)
+        return unmeasured([choose_for_phase(phase, summaries, H200)], summaries, H200)
+
+    assert missing(64) == []
+    assert missing(128) == ["activation/mine", "activation/torch"]
+    assert "cpu" not in chosen(summaries["activation"], function="swiglu").candidates
+
+
+def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> None:
+    block = {"name": "mlp", "set": "default", "tokens": 64, "hidden_dim": 4096, "intermediate_dim": 8192}
+    summaries = {
+        "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
+        "mlp": summary_of("mlp", block | {"dtype": "bfloat16"}, torch=2.0, mine=1.0),
+    }
+    mlp = ModelTask(level=2, module="LlamaMLP", inputs=["x bfloat16[64, 4096]"], calls=2, paths=["mlp"])
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[swiglu(2), mlp])
+
+    found = choose_for_phase(phase, summaries, H200)
+
+    assert [(one.module, one.choice and one.choice.implementation) for one in found.blocks] == [
+        ("LlamaMLP", "mine")
+    ]
+    assert (found.tasks[0].share, found.blocks[0].share) == (1.0, None)
+    assert found.measured.baseline_ms == pytest.approx(2 * 0.6)
+    assert unmeasured([found], summaries, H200) == []

@@ -1,0 +1,223 @@
+from typing import Any
+
+import pytest
+from made_records import record, source
+from msgspec.structs import replace
+
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
+from kernels_bench_tools.records.summary import Estimate, Verdict
+from kernels_bench_tools.results.compare import Speedup, compare
+from kernels_bench_tools.results.merge import interval, limitation_of
+from kernels_bench_tools.results.rows import compare_records
+from kernels_bench_tools.stats import ratio_of, verdict_of
+
+
+def processes(record: Record, count: int = 3) -> list[Record]:
+    """Return the record as that of several processes."""
+    return [replace(record, process=number, run=f"{record.run}-{number}") for number in range(count)]
+
+
+def compared(candidate: Record, baseline: Record) -> Speedup:
+    return compare(processes(candidate), processes(baseline))
+
+
+def test_speedup_is_baseline_over_candidate():
+    fast = compared(record("fast", 0.1), record("base", 0.2))
+    slow = compared(record("slow", 0.2), record("base", 0.1))
+
+    assert (round(fast.value, 9), fast.verdict) == (2.0, Verdict.FASTER)
+    assert (round(slow.value, 9), slow.verdict) == (0.5, Verdict.SLOWER)
+
+
+def test_a_record_compared_with_itself_is_the_baseline():
+    found = compared(record("base", 0.2), record("base", 0.2))
+
+    assert (found.value, found.low, found.high, found.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
+
+
+def test_a_rerun_of_the_same_implementation_is_not_the_baseline():
+    again = record("base", 0.1, run="r2")
+
+    assert compared(again, record("base", 0.2)).verdict is Verdict.FASTER
+
+
+@pytest.mark.parametrize(
+    ("p50", "half_width", "verdict"),
+    [
+        (0.1004, 0.0001, Verdict.SAME),  # apart, but by less than matters
+        (0.1004, 0.0500, Verdict.AMBIGUOUS),  # nearly equal, but it may be 5 % as well
+        (0.1006, 0.0001, Verdict.SLOWER),
+        (0.1006, 0.0050, Verdict.SAME),  # apart by 0.6 %, and by 1.3 % at the most
+        (0.1015, 0.0110, Verdict.AMBIGUOUS),  # not known well enough
+        (0.1015, 0.0010, Verdict.SLOWER),  # known so well that they are apart
+        (0.1100, 0.0800, Verdict.AMBIGUOUS),
+        (0.0900, 0.0010, Verdict.FASTER),
+    ],
+)
+def test_a_verdict_needs_a_significant_and_relevant_difference(p50, half_width, verdict):
+    ours, base = (Estimate(time, time * (1 - half_width), time * (1 + half_width)) for time in (p50, 0.1))
+
+    assert verdict_of(ratio_of(base, ours)) is verdict
+
+
+@pytest.mark.parametrize(
+    "status",
+    [Status.INCORRECT, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.ERROR, Status.OOM, Status.UNSUPPORTED],
+)
+def test_without_both_correct_there_is_no_speedup(status):
+    other = record("other", 0.01 if status.ran else None, status=status)
+
+    for found in (compared(other, record("base", 0.1)), compared(record("base", 0.1), other)):
+        assert (found.value, found.low, found.high, found.verdict) == (None, None, None, Verdict.NONE)
+
+
+@pytest.mark.parametrize(("ours", "base"), [(1, 1), (2, 2), (1, 3), (3, 1)])
+def test_fewer_than_three_processes_give_an_interval_without_a_verdict(ours, base):
+    found = compare(processes(record("ours", 0.1), ours), processes(record("base", 0.2), base))
+
+    assert (round(found.value, 9), found.verdict) == (2.0, Verdict.FEW_PROCESSES)
+    assert found.low is not None
+
+
+def test_an_interval_is_made_from_samples_where_a_file_has_none():
+    latency = record("old", 0.1, half_width=None).lat_ms
+    latency.raw_times = [0.1 + index / 1000 for index in range(30)]
+
+    assert interval(latency) == pytest.approx((0.109, 0.12))
+    latency.raw_times = latency.raw_times[:5]
+    assert interval(latency) is None
+
+
+def test_kernels_timed_with_and_without_the_profiler_are_compared():
+    slow, fast = record("base", 2.0), record("ours", 1.0)
+    fast.lat_ms.timer = Timer.EVENTS
+
+    assert compared(fast, slow).verdict is Verdict.FASTER
+
+
+def test_different_timers_or_cache_states_are_ambiguous():
+    base = record("base", 0.1)
+    by_clock, hot = record("ours", 0.01), record("ours", 0.01)
+    by_clock.lat_ms.timer = Timer.MONOTONIC
+    hot.lat_ms.cache = CacheState.HOT
+
+    assert compared(by_clock, base).verdict is Verdict.AMBIGUOUS
+    assert compared(hot, base).verdict is Verdict.AMBIGUOUS
+
+
+def test_rotated_and_flushed_caches_are_both_cold():
+    rotated = record("ours", 0.01)
+    rotated.lat_ms.cache = CacheState.ROTATED
+
+    assert compared(rotated, record("base", 0.1)).verdict is Verdict.FASTER
+
+
+def test_a_record_without_a_workload_holds_for_the_missing_ones():
+    base = source("base", [0.1, 0.2, 0.3]).records
+    ours = [*source("ours", [0.05]).records, *source("ours", status=Status.CRASHED, reason="SIGSEGV").records]
+
+    rows = compare_records(ours, base)
+
+    assert [row.status for row in rows] == [Status.OK, Status.CRASHED, Status.CRASHED]
+    assert [row.baseline_ms for row in rows] == [0.1, 0.2, 0.3]
+    assert [row.speedup for row in rows] == [2.0, None, None]
+    assert rows[1].reason == "SIGSEGV"
+
+
+def test_the_status_of_a_baseline_without_a_rank_is_kept():
+    base = source("base", [0.1], flags=[Flag.DISTURBED]).records
+
+    (row,) = compare_records(source("ours", [0.05]).records, base)
+    (alone,) = compare_records(source("ours", [0.05]).records, [])
+
+    assert (row.speedup, row.baseline_ms, row.baseline_status) == (None, None, Status.DISTURBED)
+    assert alone.baseline_status is Status.ABSENT
+
+
+def test_an_implementation_that_never_ran_is_one_row_without_a_workload():
+    rows = compare_records(source("ours", status=Status.UNSUPPORTED, reason="no card").records, [])
+
+    assert [(row.workload, row.status, row.reason) for row in rows] == [("", Status.UNSUPPORTED, "no card")]
+
+
+def test_the_later_record_of_a_workload_counts():
+    rows = compare_records([record("a", 0.2, ts="2026-01-02"), record("a", 0.1, ts="2026-01-01")], [])
+
+    assert [row.p50_ms for row in rows] == [0.2]
+
+
+def test_a_reason_is_one_line():
+    broken = record("a", status=Status.ERROR, reason="first\n   second\tthird")
+    long = record("a", status=Status.ERROR, reason="x" * 2000)
+
+    assert reason_of(broken) == "first second third"
+    assert len(reason_of(long)) == 300
+
+
+def test_the_reason_of_a_rejected_result_says_what_was_observed():
+    found = record("a", 0.1, status=Status.REJECTED, flags=[Flag.DRIFT, Flag.INPUT_MUTATED])
+
+    assert reason_of(found) == f"inputs changed: {Flag.INPUT_MUTATED.meaning}"
+
+
+def test_the_reason_of_a_wrong_result_has_its_error():
+    assert reason_of(record("a", 0.1, status=Status.INCORRECT, absmax=0.25)).endswith("by up to 0.25")
+    judged = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"})
+    assert reason_of(judged) == "3 NaN"
+
+
+SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings": {"read": 4337.0}}
+
+
+@pytest.mark.parametrize(
+    ("readings", "verdict"),
+    [
+        (SESSION, Verdict.FASTER),
+        # As much as within a session, and the sentinel after other workloads is another.
+        ({"sentinels": {"copy": [0.5015, 0.5030]}, "ceilings": {"read": 4325.0}}, Verdict.FASTER),
+        ({"sentinels": {"copy": [0.5044, 0.5080]}, "ceilings": {"read": 4337.0}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [0.5010, 0.5080]}, "ceilings": {"read": 4402.0}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [5e-324]}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [0.5010]}}, Verdict.FASTER),  # only what both have is compared
+        ({"sentinels": {"null": [0.0010]}}, Verdict.FASTER),  # without readings, the same hour
+    ],
+)
+def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(readings: dict[str, Any], verdict):
+    found = compared(record("fast", 0.1, **readings), record("base", 0.2, **SESSION))
+
+    assert (round(found.value, 9), found.verdict) == (2.0, verdict)
+    # Between two runs, what runs differ by is added to the interval.
+    assert (found.low < 2 / 1.025 and found.high > 2 * 1.025) == (verdict is Verdict.SEPARATE)
+
+
+@pytest.mark.parametrize(("percent", "verdict"), [(1.2, Verdict.FASTER), (1.8, Verdict.SEPARATE)])
+def test_readings_of_matmuls_may_differ_more(percent: float, verdict):
+    ours, base = ({"ceilings": {"matmul_bfloat16": rate}} for rate in (800 * (1 + percent / 100), 800.0))
+
+    assert compared(record("fast", 0.1, **ours), record("base", 0.2, **base)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ts", "copy", "verdict"),
+    [
+        ("2026-11-20T10:40:00Z", 20.0, Verdict.FASTER),
+        ("2026-11-21T10:00:00Z", 44.0, Verdict.FASTER),
+        ("2026-11-21T10:00:00Z", 20.0, Verdict.SEPARATE),
+        ("2026-11-21T10:00:00Z", None, Verdict.SEPARATE),
+    ],
+)
+def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(ts, copy, verdict):
+    device = Device(kind="cpu", name="CPU", slug="cpu")
+    base = record("base", 0.2, device=device, ceilings={"copy": 46.0})
+    ours = record("ours", 0.1, device=device, ts=ts, ceilings={} if copy is None else {"copy": copy})
+
+    found = compared(ours, base)
+    assert (found.verdict, found.low is None) == (verdict, verdict is Verdict.SEPARATE)
+
+
+def test_a_limitation_has_no_escape_sequences_of_the_message():
+    one = record("a", 0.1, corr={"refused": ["odd rows"], "refusal": "Error: \x1b[91m\x1b[1mtoo wide\x1b[0m"})
+
+    assert limitation_of([one]) == "refuses odd rows (Error: too wide)"

@@ -1,0 +1,110 @@
+"""Verdicts on what an implementation changes in a model."""
+
+from typing import Any
+
+import pytest
+from effect_records import effect_record
+
+from kernels_bench_tools.records.effect import EffectVerdict
+from kernels_bench_tools.results.compare import Speedup
+from kernels_bench_tools.results.effect import effect_rows, verdict_of_effect
+
+
+@pytest.mark.parametrize(
+    ("interval", "predicted", "noise", "expected"),
+    [
+        ((1.10, 1.09, 1.11), 1.10, 0.002, EffectVerdict.CONFIRMED),
+        ((1.10, 1.09, 1.11), 1.20, 0.002, EffectVerdict.SHORT),
+        ((1.10, 1.09, 1.11), 1.02, 0.002, EffectVerdict.OVER),
+        ((1.10, 1.09, 1.11), None, 0.002, EffectVerdict.FASTER),
+        ((0.90, 0.89, 0.91), 0.90, 0.002, EffectVerdict.REGRESSED),
+        ((1.01, 0.99, 1.03), 1.01, 0.002, EffectVerdict.BELOW_NOISE),
+        ((1.01, 1.005, 1.015), 1.01, 0.02, EffectVerdict.BELOW_NOISE),
+    ],
+)
+def test_a_speed_up_has_a_verdict_by_noise_and_prediction(
+    interval: tuple[float, float, float], predicted: float | None, noise: float, expected: EffectVerdict
+) -> None:
+    value, low, high = interval
+
+    found = verdict_of_effect(Speedup(value=value, low=low, high=high), predicted, noise, processes=3)
+
+    assert found is expected
+
+
+def test_two_processes_give_no_verdict() -> None:
+    found = verdict_of_effect(Speedup(value=2.0, low=1.9, high=2.1), 2.0, 0.0, processes=2)
+
+    assert found is EffectVerdict.NONE
+
+
+def test_the_record_of_a_process_counts_once() -> None:
+    (row,) = effect_rows([effect_record()] * 3)
+
+    assert (row.processes, row.verdict) == (1, EffectVerdict.NONE)
+
+
+def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> None:
+    records = [
+        effect_record(number, noise=noise, predicted_ms=3.0) for number, noise in enumerate((0.0, 0.05, 0.0))
+    ]
+
+    (row,) = effect_rows(records)
+
+    assert (row.processes, row.baseline_ms, row.candidate_ms) == (3, 4.0, 2.0)
+    assert row.speedup == pytest.approx(2.0)
+    assert row.predicted == pytest.approx(4 / 3)
+    assert row.noise == pytest.approx(0.05, rel=0.1)
+    assert row.verdict is EffectVerdict.OVER
+
+
+def causes(*records: dict[str, Any]) -> dict[str, str]:
+    found = [effect_record(number, **fields) for fields in records for number in range(3)]
+    return {row.effect.module: row.cause for row in effect_rows(found)}
+
+
+KERNEL = {"level": 1, "module": "RMSNorm", "baseline_ms": 0.02, "candidate_ms": 0.01}
+
+
+def test_a_loss_of_a_model_names_the_slower_kernel_or_the_call_that_keeps_the_host_busy() -> None:
+    loss = {"baseline_ms": 4.0, "candidate_ms": 5.0, "predicted_ms": 4.8}
+    host = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+
+    assert (
+        causes(KERNEL | host, loss)["eager"]
+        == "a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
+    )
+    slower = causes(KERNEL | {"candidate_ms": 0.03}, loss)
+    assert slower == {"RMSNorm": "", "eager": "slower alone, too: RMSNorm"}
+    assert causes(KERNEL, loss)["eager"] == "the kernels alone are not slower"
+
+
+def test_a_loss_is_explained_by_a_replaced_block_and_by_nothing_where_only_the_model_was_measured() -> None:
+    block = {
+        "level": 2,
+        "module": "LlamaMLP",
+        "baseline_ms": 0.02,
+        "candidate_ms": 0.03,
+        "predicted_ms": None,
+    }
+    loss = {"baseline_ms": 4.0, "candidate_ms": 5.0, "predicted_ms": 4.8}
+
+    assert causes(block, loss) == {"LlamaMLP": "", "eager": "slower alone, too: LlamaMLP"}
+    assert causes(loss | {"predicted_ms": None}) == {"eager": ""}
+
+
+def test_a_loss_of_the_host_alone_names_the_kernels_that_it_issues() -> None:
+    device = {"module": "device", "candidate_ms": 4.0, "baseline_launches": 1344}
+    loss = {"candidate_ms": 5.0}
+
+    assert causes(device | {"launches": 1600}, loss)["eager"] == (
+        "the kernels take no longer, the host does: it issues 1,600 kernels instead of 1,344"
+    )
+    assert causes(device | {"launches": 1344}, loss)["eager"] == "the kernels take no longer, the host does"
+    assert causes(device | {"candidate_ms": 5.0}, loss)["eager"] == ""
+
+
+def test_a_difference_that_is_not_significant_says_why() -> None:
+    within = {"baseline_ms": 4.0, "candidate_ms": 3.9, "noise": 0.05}
+
+    assert causes(KERNEL, within) == {"RMSNorm": "", "eager": "the difference is smaller than the noise"}

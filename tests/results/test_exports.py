@@ -1,0 +1,157 @@
+import csv
+import io
+from collections import Counter
+
+import pytest
+from made_records import record, source
+
+from kernels_bench_tools.records.record import Flag, Quantities, Regime, Roofline, Status, Timing
+from kernels_bench_tools.results.export import latency_csv, text_table
+from kernels_bench_tools.results.metrics import METRICS
+from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.summary import summarize
+
+SEED = (
+    *("Implementation", "Impl ID", "Workload", "Batch", "Seq Length", "Hidden Dim", "Dtype"),
+    *("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "Reps", "Peak Mem (MB)", "Backend", "Family"),
+)
+
+
+def table(sources):
+    text = latency_csv(summarize("layer_norm", "Layer Norm", sources))
+    return text, list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_columns_of_the_first_reports_are_there_in_order(field):
+    header = table(field)[0].splitlines()[0].split(",")
+
+    assert [name for name in header if name in SEED] == list(SEED)
+    assert {"Device", "CI Low (ms)", "CI High (ms)", "Speedup", "Verdict", "Status", "Reason"} <= set(header)
+
+
+def test_limitation_and_number_of_runs_have_columns():
+    limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "CallError: even only"})
+
+    _, (line,) = table([limited])
+
+    assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (even only)", "1")
+    assert line["Limitation"] in text_table(summarize("layer_norm", "Layer Norm", [limited]))
+
+
+def test_every_metric_has_a_column(field):
+    header = table(field)[0].splitlines()[0]
+
+    assert all(metric.csv_title in header for metric in METRICS)
+
+
+def test_each_implementation_workload_and_device_is_one_line_failures_included(field):
+    _, lines = table(field)
+
+    assert len(lines) == 2 * 6 * 4
+    keys = {(line["Device"], line["Impl ID"], line["Workload"]) for line in lines}
+    assert len(keys) == len(lines)
+    assert Counter(line["Status"] for line in lines) == {
+        "ok": 28,
+        "error": 2,
+        "oom": 2,
+        "unsupported": 4 * 4,
+    }
+
+
+def test_it_reads_back_as_the_summary(field):
+    summary = summarize("layer_norm", "Layer Norm", field)
+    _, lines = table(field)
+
+    points = [
+        (row.implementation, point)
+        for device in summary.devices
+        for row in device.rows
+        for point in row.points
+    ]
+    assert len(points) == len(lines)
+    for line, (implementation, point) in zip(lines, points, strict=True):
+        assert (line["Impl ID"], line["Workload"]) == (implementation, point.workload)
+        assert (line["P50 (ms)"] == "") == (point.p50_ms is None)
+        for column, value in (("P50 (ms)", point.p50_ms), ("Speedup", point.speedup)):
+            assert value is None or float(line[column]) == pytest.approx(value, rel=1e-5)
+        assert line["Status"] == point.status.value
+        assert line["Reason"] == point.reason
+
+
+def test_lines_end_with_a_line_feed(field):
+    assert "\r" not in table(field)[0]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_text_that_a_spreadsheet_would_run_is_neutralised(start):
+    _, lines = table([source("a", [0.1], front={"title": f"{start}HYPERLINK(1)"})])
+
+    assert lines[0]["Implementation"] == f"'{start}HYPERLINK(1)"
+    assert float(lines[0]["P50 (ms)"]) == 0.1
+
+
+def test_a_device_on_which_nothing_ran_still_has_a_line():
+    _, lines = table([source("a", status=Status.UNSUPPORTED, reason="needs a card, or two")])
+
+    assert [(line["Impl ID"], line["Workload"], line["Status"]) for line in lines] == [
+        ("a", "", "unsupported")
+    ]
+    assert lines[0]["Reason"] == "needs a card, or two"
+
+
+def test_without_records_only_the_header_is_written():
+    assert table([])[0].startswith("Implementation,Impl ID,Device,Workload,Dtype,")
+
+
+def test_memory_is_in_mebibytes_as_in_the_first_reports():
+    _, lines = table([source("a", [0.1], peak_bytes=3 * 2**20)])
+
+    assert lines[0]["Peak Mem (MB)"] == "3.0"
+
+
+def test_roofline_quantities_and_flags_have_columns():
+    one = record(
+        "a",
+        0.1,
+        regime=Regime.HBM,
+        roofline=Roofline(ceiling="copy", value=4000.0, fraction=0.91),
+        flags=[Flag.DRIFT, Flag.NEAR_FLOOR],
+        quantities=Quantities(device_hot=Timing(p50=0.09), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.2)),
+    )
+    (line,) = table([Source(records=[one])])[1]
+
+    assert [line[name] for name in ("Fraction of Ceiling (1)", "Ceiling", "Regime")] == [
+        "0.91",
+        "copy",
+        "hbm",
+    ]
+    assert [line[name] for name in ("Hot (ms)", "Host Submit (ms)", "End to End (ms)")] == [
+        "0.09",
+        "0.01",
+        "0.2",
+    ]
+    assert (line["Flags"], line["Processes"]) == ("drift near_floor", "1")
+
+
+def test_the_interval_of_the_speedup_has_columns(field):
+    _, lines = table(field)
+
+    compared = [line for line in lines if line["Verdict"] == "no verdict"]
+    assert compared
+    assert all(float(it["Speedup Low"]) < float(it["Speedup"]) < float(it["Speedup High"]) for it in compared)
+
+
+def test_views_are_columns_of_one_table():
+    records = [
+        record("a", 0.1, wl={"name": "w1", "set": "default", "group": "SwiGLU", "n": 1}),
+        record("a", 0.2, wl={"name": "w2", "set": "large", "group": "SwiGLU", "mode": "bwd", "m": 2}),
+    ]
+
+    text, lines = table([Source(records=records)])
+
+    assert text.splitlines()[0].endswith(",Set,Group,Mode")
+    assert [(it["Workload"], it["Set"], it["Group"], it["Mode"], it["P50 (ms)"]) for it in lines] == [
+        ("w1", "default", "SwiGLU", "", "0.1"),
+        ("w2", "large", "SwiGLU", "bwd", "0.2"),
+    ]
+    assert [(line["N"], line["M"]) for line in lines] == [("1", ""), ("", "2")]

@@ -1,0 +1,115 @@
+"""The host's times of a call on a GPU: in summaries, charts and tables, and in none of them on a CPU."""
+
+import csv
+import io
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from devices import EPYC
+from made_records import record, source
+
+from kernels_bench_tools.chart.figure import chart_svg
+from kernels_bench_tools.records.record import Quantities, Timing
+from kernels_bench_tools.results.export import latency_csv, text_table
+from kernels_bench_tools.results.metrics import chart_files
+from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.stats import hierarchical_median
+
+SVG = "{http://www.w3.org/2000/svg}"
+SUBMIT = [0.0041, 0.0052, 0.0047]
+NAMES = {"host_submit_ms", "e2e_ms"}
+
+
+@pytest.fixture
+def summary():
+    """Three processes on a GPU, and one on a CPU, which has no such times."""
+    gpu = [
+        record(
+            "a",
+            0.003,
+            process=process,
+            quantities=Quantities(
+                host_submit=Timing(p50=submit, ci_low=submit - 0.0001, ci_high=submit + 0.0001),
+                e2e=Timing(p50=0.0123),
+            ),
+        )
+        for process, submit in enumerate(SUBMIT)
+    ]
+    cpu = source("a", [4.1], device=EPYC).records
+    return summarize("op", "Op", [Source(records=gpu), Source(records=cpu)])
+
+
+def point_of(summary, view):
+    return summary.devices[view].rows[0].points[0]
+
+
+def test_the_interval_includes_the_variation_between_processes(summary):
+    point = point_of(summary, 0)
+    expected = hierarchical_median([[one] for one in SUBMIT])
+
+    assert point.host_submit_ms == 0.0047
+    assert point.interval("host_submit_ms") == pytest.approx(expected[1:])
+    assert point.interval("host_submit_ms")[0] < min(SUBMIT)
+
+
+def test_the_interval_of_one_process_is_the_recorded_one():
+    timing = Timing(p50=0.004, ci_low=0.0039, ci_high=0.0042)
+    one = record("a", 0.003, quantities=Quantities(host_submit=timing))
+    point = point_of(summarize("op", "Op", [Source(records=[one])]), 0)
+
+    assert point.interval("host_submit_ms") == (0.0039, 0.0042)
+    assert point.interval("e2e_ms") == (None, None)
+
+
+def test_processes_whose_clock_did_not_advance_leave_no_interval():
+    still = Quantities(host_submit=Timing(p50=0.0))
+    records = [record("a", 0.003, process=process, quantities=still) for process in range(3)]
+    point = point_of(summarize("op", "Op", [Source(records=records)]), 0)
+
+    assert point.interval("host_submit_ms") == (None, None)
+
+
+def test_only_views_with_these_times_have_their_columns_and_charts(summary):
+    gpu, cpu = summary.devices
+    panels = [it for it in ET.fromstring(chart_svg(summary, "latency")).iter() if it.get("data-scales")]
+    charts = [{scale["name"] for scale in json.loads(panel.get("data-scales")) if scale} for panel in panels]
+
+    assert {metric.name for metric in gpu.metrics} >= NAMES
+    assert NAMES.isdisjoint(metric.name for metric in cpu.metrics)
+    assert {"host_submit", "e2e"} <= charts[0]
+    assert {"host_submit", "e2e"}.isdisjoint(charts[1])
+
+
+def test_a_marker_of_the_panel_has_the_host_time_and_its_interval(summary):
+    drawn = ET.fromstring(chart_svg(summary, "latency"))
+    marker = next(use for use in drawn.iter(f"{SVG}use") if use.get("data-all"))
+
+    submit, end_to_end = marker.get("data-all").split(";")[-2:]
+
+    low, high = point_of(summary, 0).interval("host_submit_ms")
+    assert [float(number) for number in submit.split()] == pytest.approx([0.0047, low, high], rel=1e-3)
+    assert float(end_to_end.split()[0]) == 0.0123
+
+
+def test_they_are_drawn_by_the_page_and_have_no_files_of_their_own():
+    assert {"host_submit", "e2e"}.isdisjoint(chart_files())
+
+
+@pytest.mark.parametrize("width", [0, 80])
+def test_text_tables_print_them_for_the_gpu_only(summary, width):
+    gpu, cpu = (text_table(view, width) for view in summary.devices)
+
+    assert "submit 0.004700 ms" in gpu
+    assert "e2e 0.01230 ms" in gpu
+    assert "submit" not in cpu
+    assert "e2e" not in cpu
+    assert not width or max(map(len, gpu.splitlines())) <= width
+
+
+def test_the_csv_file_has_them_and_nothing_for_the_cpu(summary):
+    gpu, cpu = csv.DictReader(io.StringIO(latency_csv(summary)))
+
+    assert (gpu["Host Submit (ms)"], gpu["End to End (ms)"]) == ("0.0047", "0.0123")
+    assert (cpu["Host Submit (ms)"], cpu["End to End (ms)"]) == ("", "")

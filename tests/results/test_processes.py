@@ -1,0 +1,414 @@
+from time import process_time
+
+import msgspec
+import numpy as np
+import pytest
+from made_records import record
+
+from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.record import (
+    Failure,
+    Flag,
+    Quantities,
+    Regime,
+    Roofline,
+    Status,
+    Timer,
+    Timing,
+)
+from kernels_bench_tools.records.record_io import encode_record
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.compare import compare
+from kernels_bench_tools.results.export import text_table
+from kernels_bench_tools.results.merge import by_workload, merge, samples
+from kernels_bench_tools.results.rows import Source, compare_records
+from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
+
+BASELINE = FrontMatter(title="Base", baseline=True)
+
+
+def processes(impl, medians, *, spread=0.002, samples=30, seed=0, **fields):
+    """Make the records of one workload, one for each median given."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for number, p50 in enumerate(medians):
+        one = record(impl, p50, process=number, run=f"r{number}", **fields)
+        times = p50 * np.exp(generator.normal(0, spread, samples))
+        one.lat_ms.raw_times = (times * p50 / np.median(times)).tolist()
+        one.lat_ms.reps = samples
+        made.append(one)
+    return made
+
+
+def summary_of(**implementations):
+    sources = [
+        Source(records=records, front=BASELINE if name == "base" else None)
+        for name, records in implementations.items()
+    ]
+    return summarize("op", "Op", sources).devices[0]
+
+
+def row_of(device, name):
+    return next(row for row in device.rows if row.implementation == name)
+
+
+def test_processes_of_a_workload_become_one_point():
+    device = summary_of(base=processes("base", [0.100, 0.103, 0.101]))
+
+    (point,) = row_of(device, "base").points
+    assert point.processes == 3
+    assert point.reps == 90
+    assert point.p50_ms == pytest.approx(0.101)
+    assert row_of(device, "base").total == 1
+
+
+def test_the_interval_covers_how_processes_differ():
+    apart = row_of(summary_of(a=processes("a", [0.099, 0.100, 0.101])), "a").points[0]
+    alike = row_of(summary_of(a=processes("a", [0.1, 0.1, 0.1])), "a").points[0]
+
+    assert apart.ci_low_ms < 0.099
+    assert apart.ci_high_ms > 0.101
+    assert 0.0995 < alike.ci_low_ms < alike.ci_high_ms < 0.1005
+
+
+def test_order_and_file_of_the_processes_do_not_matter():
+    records = processes("a", [0.099, 0.100, 0.102])
+
+    one, two = (
+        summarize("x", "X", sources)
+        for sources in ([Source(records=records)], [Source(records=[record]) for record in records[::-1]])
+    )
+    assert one.devices[0].rows[0].points == two.devices[0].rows[0].points
+
+
+def test_the_later_record_of_a_process_counts():
+    old = processes("a", [0.3, 0.3], ts="2026-01-01")
+    new = processes("a", [0.1, 0.1], ts="2026-01-02")
+
+    (found, whole) = by_workload([*new, *old])
+
+    assert whole is None
+    assert [[record.lat_ms.p50 for record in records] for records in found.values()] == [[0.1, 0.1]]
+
+
+def test_the_verdict_comes_from_the_interval_across_processes():
+    base = processes("base", [0.1000, 0.1003, 0.0998])
+    ours = processes("ours", [0.0981, 0.0982, 0.0980])
+    noisy = processes("noisy", [0.0981, 0.1030, 0.0910])
+
+    sure, unsure = compare(ours, base), compare(noisy, base)
+
+    assert sure.verdict is Verdict.FASTER
+    assert 1.0 < sure.low < sure.value < sure.high
+    assert unsure.verdict is Verdict.AMBIGUOUS
+    assert unsure.low < 1.0 < unsure.high
+
+
+def test_one_fast_process_gives_no_verdict():
+    """Narrow intervals within the processes, which hold nothing of how they differ."""
+    base = processes("base", [0.100, 0.103, 0.097], spread=0.0001)
+    ours = processes("ours", [0.098, 0.101, 0.104], spread=0.0001)
+
+    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
+
+
+def test_processes_that_ran_side_by_side_are_paired():
+    base = processes("base", [0.100, 0.104, 0.108])
+    ours = processes("ours", [0.098, 0.102, 0.106])
+    unpaired = [msgspec.structs.replace(record, process=record.process + 1) for record in ours]
+
+    assert compare(ours, base).verdict is Verdict.FASTER
+    assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
+
+
+def test_the_same_implementation_twice_is_the_same():
+    medians = [0.1000, 0.1003, 0.0998]
+
+    found = compare(processes("twin", medians[::-1], seed=1), processes("base", medians))
+
+    assert found.verdict is Verdict.SAME
+
+
+def test_one_incorrect_process_removes_the_rank():
+    good = processes("a", [0.1, 0.1])
+    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
+
+    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, bad]), "a")
+
+    (point,) = row.points
+    assert (point.status, row.rank, point.speedup) == (Status.INCORRECT, None, None)
+    assert point.reason == "3 NaN (process 3 of 3)"
+    assert point.p50_ms is not None
+
+
+def test_a_process_that_measured_nothing_removes_the_rank():
+    good = processes("a", [0.1, 0.1])
+    failed = record("a", None, status=Status.INVALID, process=2)
+    failed.wl, failed.err = {}, Failure(type="Invalid", msg="wrote no op.jsonl")
+
+    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, failed]), "a")
+
+    (point,) = row.points
+    assert (point.status, row.rank) == (Status.INVALID, None)
+    assert point.reason == "wrote no op.jsonl (process 3 of 3)"
+
+
+def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process():
+    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "on padded rows: 3 NaN"})
+    others = processes("a", [0.1, 0.1, 0.1])[1:]
+
+    (point,) = row_of(summary_of(a=[bad, *others]), "a").points
+
+    assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
+
+
+def test_one_process_out_of_memory_removes_the_latency():
+    bad = record("a", status=Status.OOM, reason="no memory", process=1)
+
+    (point,) = row_of(summary_of(a=[*processes("a", [0.1]), bad]), "a").points
+
+    assert (point.status, point.p50_ms) == (Status.OOM, None)
+    assert point.reason == "no memory (process 2 of 2)"
+
+
+def test_refused_edge_cases_of_any_process_are_a_limitation():
+    records = processes("a", [0.1, 0.1])
+    for one, name in zip(records, ("shape 3x5", "column-major"), strict=True):
+        one.corr = {"refused": [name], "refusal": "ValueError: a multiple of 8"}
+    odd = processes("b", [0.1])
+    odd[0].corr = {"refused": "all", "refusal": 3}
+
+    device = summary_of(a=records, b=odd)
+
+    (point,) = row_of(device, "a").points
+    assert point.limitation == "refuses shape 3x5, column-major (ValueError: a multiple of 8)"
+    assert row_of(device, "b").points[0].limitation == ""
+
+
+def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupported():
+    wrong = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "it refused other values"})
+    refused = record("a", status=Status.UNSUPPORTED, reason="not these", process=1)
+
+    (point,) = row_of(summary_of(a=[wrong, refused]), "a").points
+
+    assert (point.status, point.p50_ms) == (Status.INCORRECT, 0.1)
+    assert point.reason == "it refused other values"
+
+
+def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest():
+    old = processes("a", [0.3, 0.3], ts="2026-01-01")
+    new = processes("a", [0.1, 0.1], ts="2026-01-02")
+    for one in new:
+        one.run = f"again {one.process}"
+
+    def runs(*records):
+        (point,) = row_of(summary_of(a=list(records)), "a").points
+        return point.runs, point.p50_ms
+
+    assert runs(*new) == (1, pytest.approx(0.1))
+    assert runs(*old, *new, *new) == (2, pytest.approx(0.1))
+    new[0].earlier_runs = 4
+    assert runs(*new, *old) == (6, pytest.approx(0.1))
+
+
+def test_flags_of_any_process_are_shown_once_in_their_order():
+    records = processes("a", [0.1, 0.1])
+    records[0].flags = [Flag.DRIFT, Flag.NEAR_FLOOR]
+    records[1].flags = [Flag.DRIFT, Flag.HOST_BOUND]
+
+    device = summary_of(a=records)
+
+    assert row_of(device, "a").points[0].flags == [Flag.HOST_BOUND, Flag.NEAR_FLOOR, Flag.DRIFT]
+    assert "host-bound, near launch overhead, drift" in text_table(device)
+
+
+@pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
+def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(status):
+    flags = [Flag.NEAR_FLOOR, Flag.STREAM_ESCAPE] if status is Status.REJECTED else []
+    told = "" if flags else "9000 GB/s through memory"
+    bad = record("fast", 0.001, status=status, flags=flags, reason=told)
+
+    device = summary_of(base=processes("base", [0.1]), fast=[bad])
+
+    row = row_of(device, "fast")
+    assert (row.rank, row.speedup, row.passed) == (None, None, 0)
+    assert row.points[0].p50_ms == 0.001
+    assert row.reason == (told or f"work outside the call: {Flag.STREAM_ESCAPE.meaning}")
+    assert [other.implementation for other in device.rows] == ["base", "fast"]
+
+
+def test_figures_are_medians_over_the_processes():
+    records = processes("a", [0.1, 0.1, 0.1])
+    for factor, one in zip((1.0, 3.0, 1.1), records, strict=True):
+        one.quantities = Quantities(
+            device_hot=Timing(p50=0.08 * factor), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.12)
+        )
+        one.roofline = Roofline(ceiling="copy", value=4000.0, fraction=0.9 * factor)
+        one.regime = Regime.HBM
+        one.ceilings = {"copy": 4000.0 * factor}
+
+    device = summary_of(a=records)
+    point = row_of(device, "a").points[0]
+
+    assert point.device_hot_ms == pytest.approx(0.088)
+    assert (point.host_submit_ms, point.e2e_ms) == (0.01, 0.12)
+    assert (point.fraction, point.ceiling) == (pytest.approx(0.99), "copy")
+    assert point.regime is Regime.HBM
+    assert device.ceilings == {"copy": pytest.approx(4400.0)}
+    assert "99 % of copy" in text_table(device)
+
+
+def test_a_launch_bound_call_has_no_bandwidth():
+    (record,) = processes("a", [0.002], regime=Regime.LAUNCH)
+
+    assert row_of(summary_of(a=[record]), "a").points[0].gb_per_s is None
+
+
+def test_the_overall_speedup_has_an_interval():
+    shapes = [(2048, 4096), (2048, 8192)]
+
+    def both(impl, medians):
+        records = [processes(impl, medians, seed=at) for at in range(2)]
+        for shape, group in zip(shapes, records, strict=True):
+            for one in group:
+                one.wl = record(impl, 1.0, shape).wl
+        return [one for group in records for one in group]
+
+    base, ours = both("base", [0.2, 0.202, 0.198]), both("ours", [0.1, 0.1005, 0.0995])
+    device = summary_of(base=base, ours=ours)
+
+    row = row_of(device, "ours")
+    assert row.speedup == pytest.approx(2.0)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert row.speedup_high - row.speedup_low < 0.1
+    baseline = row_of(device, "base")
+    assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
+
+
+def test_no_overall_interval_is_narrower_than_the_timer_allows():
+    """Kernels of 2 us, of which every sample of every process showed the same tick."""
+    workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(9)]
+
+    def implementation(name, p50):
+        return [one for wl in workloads for one in processes(name, [p50] * 3, spread=0.0, wl=wl)]
+
+    row = row_of(
+        summary_of(base=implementation("base", 2.016e-3), ours=implementation("ours", 1.984e-3)), "ours"
+    )
+
+    assert row.speedup == pytest.approx(2.016 / 1.984)
+    assert {point.verdict for point in row.points} == {Verdict.AMBIGUOUS}
+    assert row.speedup_low < 1 < row.speedup_high
+
+
+def test_thinned_samples_have_the_same_interval():
+    generator = np.random.default_rng(0)
+    times = np.exp(generator.normal(0, 0.05, 960))
+    p50 = float(np.median(times))
+    from kernels_bench_tools.records.record import Latency
+
+    def latency(kept):
+        return Latency(p10=1, p50=p50, p90=1, mean=1, iqr=1, raw_times=kept, reps=960)
+
+    full, thin = (
+        hierarchical_median([samples(latency(kept))]) for kept in (times.tolist(), times[::32].tolist())
+    )
+
+    assert thin.value == pytest.approx(full.value)
+    assert thin.high - thin.low == pytest.approx(full.high - full.low, rel=0.6)
+    as_they_are = hierarchical_median([times[::32].tolist()])
+    assert as_they_are.high - as_they_are.low > 3 * (full.high - full.low)
+
+
+def test_a_single_record_is_left_as_it_is():
+    one = record("a", 0.1)
+
+    assert merge([one]) is one
+
+
+def test_a_merged_record_can_be_written():
+    assert encode_record(merge(processes("a", [0.1, 0.2, 0.3])))
+    failed = [record("a", status=Status.OOM, process=number) for number in range(2)]
+    assert merge(failed).outcome is Status.OOM
+
+
+def test_the_command_compares_processes_too():
+    (row,) = compare_records(processes("ours", [0.1, 0.101, 0.099]), processes("base", [0.2, 0.202, 0.198]))
+
+    assert (row.processes, row.verdict) == (3, Verdict.FASTER)
+    assert row.speedup == pytest.approx(2.0)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert row.ci_low_ms < 0.1 < row.ci_high_ms
+
+
+def test_a_whole_report_is_summarized_within_seconds():
+    workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(20)]
+
+    def implementation(name, seed):
+        made = []
+        for at, wl in enumerate(workloads):
+            medians = np.random.default_rng([seed, at]).normal(0.1, 0.001, 3).tolist()
+            made += processes(name, medians, seed=at, wl=wl)
+        return Source(records=made, front=BASELINE if name == "base" else None)
+
+    sources = [implementation(name, n) for n, name in enumerate(["base", *"abcdefghi"])]
+    start = process_time()  # not what tests side by side take
+    summary = summarize("op", "Op", sources)
+
+    assert process_time() - start < 4  # half a second on a fast machine
+    assert summary == summarize("op", "Op", sources)
+
+
+def test_a_difference_of_one_clock_tick_is_ambiguous():
+    """Kernels of 2 us, of which every sample of every process showed the same tick."""
+    base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
+    slower = processes("c", [2.112e-3] * 3, spread=0.0)
+
+    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
+    assert compare(slower, ours).verdict is Verdict.SLOWER
+    (point,) = row_of(summary_of(b=ours), "b").points
+    assert point.ci_low_ms == pytest.approx(1.968e-3)
+    assert point.ci_high_ms == pytest.approx(2.0e-3)
+
+
+def test_a_hosts_clock_has_no_such_ticks():
+    records = processes("a", [2.016e-3] * 3, spread=0.0)
+    for one in records:
+        one.lat_ms.timer = Timer.MONOTONIC
+
+    (point,) = row_of(summary_of(a=records), "a").points
+    assert point.ci_low_ms == pytest.approx(point.ci_high_ms)
+
+
+SCATTER = {
+    "normal": lambda rng: rng.normal(0, 0.02, (2, 3)),
+    "heavy tails": lambda rng: 0.01 * rng.standard_t(2, (2, 3)),
+    "two speeds": lambda rng: 0.1 * rng.integers(0, 2, (2, 3)),
+    # In the order A B, B A, A B on a machine that becomes slower.
+    "drift": lambda rng: 0.01 * np.array([[0, 3, 4], [1, 2, 5]]) + rng.normal(0, 0.005, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("scatter", SCATTER)
+def test_at_most_one_in_twenty_verdicts_between_copies_on_a_cpu_is_false(scatter):
+    rng, pairs = np.random.default_rng(0), 1000
+
+    def false_verdict(stretch: float) -> bool:
+        medians = SCATTER[scatter](rng)
+        groups = [[np.exp(one + rng.normal(0, 0.01, 30)).tolist() for one in side] for side in medians]
+        return verdict_of(ratio_interval(*groups), stretch) in {Verdict.FASTER, Verdict.SLOWER}
+
+    # With a margin of three standard deviations, 0.7 %.
+    assert sum(false_verdict(CPU_STRETCH) for _ in range(pairs)) <= 0.043 * pairs
+
+
+def test_a_large_difference_on_a_cpu_is_found():
+    rng, pairs = np.random.default_rng(0), 200
+    found = 0
+    for _ in range(pairs):
+        medians = rng.normal(0, 0.02, (2, 3)) + np.array([[0.3], [0.0]])
+        groups = [[np.exp(one + rng.normal(0, 0.01, 30)).tolist() for one in side] for side in medians]
+        found += verdict_of(ratio_interval(*groups), CPU_STRETCH) is Verdict.FASTER
+
+    assert found >= 0.9 * pairs

@@ -1,0 +1,321 @@
+"""A suite: rows of several operators, from their summaries."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from devices import EPYC, H200
+from made_records import record
+
+from kernels_bench_tools.errors import SuiteError
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.records.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
+from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
+from kernels_bench_tools.records.suite import (
+    Suite,
+    SuiteKernel,
+    SuiteReport,
+    read_suite,
+)
+from kernels_bench_tools.records.summary import Summary, Verdict
+from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.suite import (
+    NOT_MEASURED,
+    report_csv,
+    report_markdown,
+    report_suite,
+    report_text,
+    suite_report,
+)
+from kernels_bench_tools.results.summary import summarize
+
+NORM, GELU = "trainscale_LN_S2048", "trainscale_GELU_T4096"
+FRONTS = {
+    "torch": FrontMatter(title="PyTorch", family="torch", baseline=True),
+    "triton": FrontMatter(title="Triton", family="triton"),
+    "liger": FrontMatter(title="Liger", family="liger"),
+}
+SUITE = Suite(
+    title="Two kernels",
+    workloads="trainscale",
+    ours="triton",
+    kernel=[
+        SuiteKernel(name="LayerNorm (S=2048)", operator="layer_norm", workload=NORM),
+        SuiteKernel(name="GELU (4096)", operator="activation", workload=GELU),
+    ],
+)
+
+
+def summary_of(
+    operator: str, workload: str, device: Any = H200, within: str = "trainscale", **times: Any
+) -> Summary:
+    """Summarize an operator from the times of its implementations on one workload; a text is a reason."""
+    given = {"wl": {"name": workload, "set": within, "seq_len": 2048, "dtype": "float16"}, "device": device}
+    near = Roofline(ceiling="copy", value=4200.0, fraction=0.97)
+    sources = []
+    for name, time in times.items():
+        made = (
+            record(name, time, regime=Regime.HBM, roofline=near, **given)
+            if isinstance(time, float)
+            else record(name, status=Status.UNSUPPORTED, reason=time, **given)
+        )
+        sources.append(Source(records=[made], front=FRONTS[name]))
+    return summarize(operator, operator, sources)
+
+
+def report(*summaries: Summary, suite: Suite = SUITE) -> SuiteReport:
+    return suite_report("two", suite, summaries)
+
+
+def test_a_row_has_ours_the_baseline_and_the_best_other() -> None:
+    found = report(
+        summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.25),
+        summary_of("activation", GELU, torch=0.1, triton=0.2),
+    )
+
+    (device,) = found.devices
+    norm, gelu = device.rows
+    assert (norm.ours.title, norm.base.title, norm.best.title) == ("Triton", "PyTorch", "Liger")
+    assert norm.speedup == pytest.approx(2.0)
+    assert norm.metric == "GB/s"
+    assert norm.ours.rate == pytest.approx(2**30 / 0.2 / 1e6)
+    assert (norm.fraction, norm.ceiling) == (0.97, "copy")
+    assert gelu.speedup == pytest.approx(0.5)
+    assert gelu.best.title == "PyTorch"
+
+
+def test_the_rate_of_a_compute_bound_kernel_is_in_flops() -> None:
+    wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
+    work = Work(bytes_read=1000, bytes_written=1000, flops=4 * 10**12)
+    sources = [
+        Source(records=[record(name, 10.0, wl=wl, work=work, regime=Regime.COMPUTE)], front=FRONTS[name])
+        for name in ("torch", "triton")
+    ]
+
+    row = report(summarize("layer_norm", "", sources)).devices[0].rows[0]
+
+    assert row.metric == "TFLOP/s"
+    assert row.ours.rate == pytest.approx(400.0)
+
+
+def test_a_failed_implementation_is_a_row_with_its_reason() -> None:
+    (device,) = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")).devices
+    norm, gelu = device.rows
+
+    assert norm.ours.p50_ms is None
+    assert norm.base.p50_ms == pytest.approx(0.4)
+    assert norm.speedup is None
+    assert norm.reason == "Triton: unsupported, needs a CUDA device"
+    assert gelu.reason == NOT_MEASURED
+    text = report_text(report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")))
+    assert "needs a CUDA device" in text
+    assert NOT_MEASURED in text
+
+
+def test_an_incorrect_result_has_no_time_in_a_suite() -> None:
+    wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
+    wrong = record("triton", 0.1, wl=wl, status=Status.INCORRECT, reason="off by 3")
+    right = record("torch", 0.4, wl=wl)
+    sources = [Source(records=[one], front=FRONTS[one.impl]) for one in (wrong, right)]
+
+    row = report(summarize("layer_norm", "", sources)).devices[0].rows[0]
+
+    assert row.ours.p50_ms is None
+    assert row.speedup is None
+    assert "off by 3" in row.reason
+
+
+def test_only_the_forward_pass_on_the_suites_own_set_counts() -> None:
+    assert report(summary_of("layer_norm", NORM, within="large", torch=0.4, triton=0.2)).devices == []
+    assert report(summary_of("rotary", NORM, torch=0.4, triton=0.2)).devices == []
+
+
+def test_each_device_with_a_record_has_a_table() -> None:
+    both = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    both.devices += summary_of(
+        "layer_norm", NORM, device=EPYC, torch=9.0, triton="needs a CUDA device"
+    ).devices
+
+    found = report(both)
+
+    assert [device.name for device in found.devices] == [H200.name, EPYC.name]
+    markdown = report_markdown(found)
+    assert f"## {H200.name}\n" in markdown
+    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00× \\[" in markdown
+    rows = list(csv.DictReader(report_csv(found).splitlines()))
+    assert [row["Device"] for row in rows] == [H200.name] * 2 + [EPYC.name] * 2
+    assert rows[0]["Our Latency (ms)"] == "0.2"
+    assert rows[2]["Our Latency (ms)"] == ""
+
+
+def test_a_cpu_has_its_own_rows_and_others_where_measured() -> None:
+    small = SuiteKernel(name="small", operator="layer_norm", workload="cpu_LN")
+    suite = msgspec.structs.replace(SUITE, small_workloads="cpu", small=[small])
+    gpu = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    own = summary_of(
+        "layer_norm", "cpu_LN", device=EPYC, within="cpu", torch=9.0, triton="needs a CUDA device"
+    )
+    tried = summary_of("layer_norm", NORM, device=EPYC, torch=900.0)
+
+    gpu.devices += own.devices
+    card, cpu = report(gpu, suite=suite).devices
+    assert [row.kernel for row in card.rows] == ["LayerNorm (S=2048)", "GELU (4096)"]
+    assert [row.kernel for row in cpu.rows] == ["small"]
+
+    gpu.devices += tried.devices
+    _, cpu = report(gpu, suite=suite).devices
+    assert [row.kernel for row in cpu.rows] == ["small", "LayerNorm (S=2048)", "GELU (4096)"]
+
+
+def test_rows_with_the_same_reason_share_a_note() -> None:
+    found = report(
+        summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device"),
+        summary_of("activation", GELU, torch=0.4, triton="needs a CUDA device"),
+    )
+
+    markdown = report_markdown(found)
+    assert markdown.count("needs a CUDA device") == 1
+    assert markdown.rstrip().endswith("1. Triton: unsupported, needs a CUDA device")
+    assert markdown.count("| 1 |\n") == 2
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:
+    suite = msgspec.structs.replace(
+        SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
+    )
+
+    markdown = report_markdown(report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite))
+
+    assert r"| a \| b | 0.2000 |" in markdown
+
+
+def test_a_speedup_has_interval_verdict_and_number_of_processes() -> None:
+    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
+    row = found.devices[0].rows[0]
+    point = summary_of("layer_norm", NORM, torch=0.4, triton=0.2).devices[0].rows[0].points[0]
+
+    assert (row.speedup_low, row.speedup_high) == (point.speedup_low, point.speedup_high)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert (row.verdict, row.processes) == (Verdict.FEW_PROCESSES, 1)
+    said = f"2.00× [{row.speedup_low:.3f}, {row.speedup_high:.3f}] no verdict (1 process)"
+    assert said in report_text(found)
+    line = next(csv.DictReader(report_csv(found).splitlines()))
+    assert (line["Verdict"], line["Processes"]) == ("no verdict", "1")
+    assert float(line["Speedup Low"]) == pytest.approx(row.speedup_low, rel=1e-5)
+
+
+@pytest.fixture
+def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
+    """The needs of a suite's cell, which is where the test now is."""
+    needs = Needs(project=str(tmp_path), notebook="suites/two.md", device=EPYC)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv(NEEDS_VARIABLE, str(tmp_path / "needs.json"))
+    file = tmp_path / "suites" / "two.toml"
+    file.parent.mkdir()
+    file.write_text(
+        'title = "Two"\nworkloads = "trainscale"\nours = "triton"\n[[kernel]]\nname = "LayerNorm"\n'
+        f'operator = "layer_norm"\nworkload = "{NORM}"\n'
+    )
+    needs.files.append(str(file))
+    return needs
+
+
+def need(root: Path, summary: Summary | None, status: Status = Status.OK) -> Need:
+    """A combine cell and its folder."""
+    directory = root / f"cell-{status}"
+    directory.mkdir()
+    if summary:
+        write_struct(directory / "summary.json", summary)
+    notebook = "layer_norm/results/combined_results.md"
+    return Need(
+        notebook=notebook, cell="combine", front=FrontMatter(), status=status, directory=str(directory)
+    )
+
+
+def test_a_cell_writes_and_prints_the_tables(
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    cell.cells = [need(tmp_path, summary), need(tmp_path, None, Status.ERROR)]
+    write_struct(tmp_path / "needs.json", cell)
+
+    report_suite("two.toml")
+
+    printed = capsys.readouterr().out
+    assert "FINAL BENCHMARK REPORT · NVIDIA H200" in printed
+    assert (
+        "Skipped: layer_norm/results/combined_results.md:combine: its summary.json cannot be read" in printed
+    )
+    assert sorted(path.name for path in Path().iterdir()) == ["report.csv", "report.md", "suite.json"]
+    left = msgspec.json.decode(Path("suite.json").read_bytes(), type=SuiteReport)
+    assert left.devices[0].rows[0].speedup == pytest.approx(2.0)
+
+
+def test_a_deleted_implementation_is_not_in_a_suite(
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell.cells = [need(tmp_path, summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.1))]
+    write_struct(tmp_path / "needs.json", cell)
+    for name in ("torch", "triton"):
+        path = tmp_path / "layer_norm" / "impls" / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    (row,) = report_suite("two.toml").devices[0].rows
+
+    assert (row.ours.title, row.base.title, row.best.title) == ("Triton", "PyTorch", "PyTorch")
+
+
+def test_a_suite_without_records_names_the_command(
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_struct(tmp_path / "needs.json", cell)
+
+    report_suite("two.toml")
+
+    assert "Two: no records. `kbt suite two` measures it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title = 1", "two.toml: Expected `str`, got `int`"),
+        ('title = "x"', "missing required field"),
+        ("title =", "two.toml: Invalid value"),
+        ('title = "x"\nworkloads = "y"\nours = "z"\nkernel = []', "two.toml: it has no [[kernel]]"),
+        ('title = "x"\nworkloads = "y"\nours = "z"\nkernels = []', "kernels"),
+    ],
+)
+def test_an_invalid_definition_is_reported_in_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(text)
+
+    with pytest.raises(SuiteError) as error:
+        read_suite(path)
+
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_definition_is_reported_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"two\.toml: cannot be read \(No such file or directory\)"):
+        read_suite(tmp_path / "two.toml")
+
+
+def test_a_table_fits_into_80_characters_with_fewer_columns() -> None:
+    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
+    failed = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device, and more " * 4))
+
+    for one in (found, failed):
+        lines = report_text(one, 80).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert set("\n".join(lines).split()) <= set(report_text(one).split()) | {
+            "Ours",
+            "Base",
+            "(ms)",
+            "=" * 80,
+        }
+    assert "needs a CUDA device" in " ".join(report_text(failed, 80).split())

@@ -1,0 +1,411 @@
+import msgspec
+import pytest
+from devices import EPYC
+from made_records import record, source
+
+from kernels_bench_tools.records.record import (
+    Environment,
+    Flag,
+    HubKernel,
+    Judged,
+    Kernel,
+    Provenance,
+    Status,
+    Work,
+    device_of,
+)
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.rows import NO_RECORD, Source
+from kernels_bench_tools.results.summary import summarize
+
+BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
+
+
+def rows_of(summary, device=0):
+    return {row.implementation: row for row in summary.devices[device].rows}
+
+
+def test_the_speedup_of_the_baseline_is_one(field):
+    for device in summarize("layer_norm", "Layer Norm", field).devices:
+        row = next(row for row in device.rows if row.implementation == device.baseline)
+
+        assert row.speedup == 1.0
+        assert {point.verdict for point in row.points} == {Verdict.BASELINE}
+        assert row.baseline
+
+
+def test_the_overall_speedup_covers_only_workloads_that_both_passed():
+    sources = [source("base", [0.1, 0.2, None, 0.4], front=BASELINE), source("ours", [0.05, None, 0.1, 0.05])]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert row.speedup == pytest.approx((2 * 8) ** 0.5)
+    assert row.speedup_workloads == 2
+
+
+def test_only_rows_that_passed_what_the_baseline_passed_are_ranked():
+    sources = [
+        source("base", [0.1, 0.2, None], front=BASELINE),
+        source("all", [0.2, 0.4, 0.6]),
+        source("enough", [0.05, 0.1, None]),
+        source("fastest_but_partial", [0.01, None, 0.01]),
+    ]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    ranks = [(row.implementation, row.rank) for row in device.rows]
+    assert ranks == [("enough", 1), ("base", 2), ("all", 3), ("fastest_but_partial", None)]
+
+
+def test_without_a_baseline_rows_are_ranked_by_latency():
+    sources = [source("slow", [0.3, 0.3]), source("fast", [0.1, 0.1]), source("partial", [0.01, None])]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.baseline == ""
+    assert [(row.implementation, row.rank, row.speedup) for row in device.rows] == [
+        ("fast", 1, None),
+        ("slow", 2, None),
+        ("partial", None, None),
+    ]
+
+
+def test_of_two_baselines_the_faster_counts():
+    slow = source("a_slow", [10.0, 20.0], front={"baseline": True})
+    partial = source("b_partial", [0.01, None], front={"baseline": True})
+    torch = source("torch", [1.0, 2.0], front={"baseline": True})
+
+    summary = summarize("op", "Op", [slow, partial, torch, source("mine", [0.5, 1.0])])
+
+    assert summary.devices[0].baseline == "torch"
+    assert rows_of(summary)["mine"].speedup == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("harness", "ranks"), [("", [1, 2]), ("0.1.0", [None, None])])
+def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(harness, ranks):
+    sources = [source("slow", [0.3]), source("fast", [0.1])]
+    for measured in (one for found in sources for one in found.records):
+        measured.judged = Judged.NOT
+        measured.provenance = Provenance(harness=harness)
+
+    assert [row.rank for row in summarize("op", "Op", sources).devices[0].rows] == ranks
+
+
+def test_approximate_rows_are_ranked_among_themselves_after_exact_ones():
+    times = {"int8": 0.3, "torch": 0.9, "fp8": 0.2, "triton": 0.4}
+    sources = [
+        source(
+            name, [ms], front={"baseline": name == "torch"}, flags=[Flag.APPROXIMATE] if "8" in name else []
+        )
+        for name, ms in times.items()
+    ]
+
+    rows = summarize("op", "Op", sources).devices[0].rows
+
+    assert [(row.implementation, row.rank) for row in rows] == [
+        ("triton", 1),
+        ("torch", 2),
+        ("fp8", 3),
+        ("int8", 4),
+    ]
+
+
+def test_a_call_of_several_kernels_has_the_time_of_the_largest():
+    several = [Kernel(name=f"k{ms}", count=1, ms=ms) for ms in (0.01, 0.3, 0.09)]
+    sources = [source("converts", [0.4], kernels=several), source("fused", [0.3], kernels=several[1:2])]
+
+    rows = rows_of(summarize("op", "Op", sources))
+
+    assert [rows[name].points[0].kernel_ms for name in ("converts", "fused")] == [0.3, None]
+
+
+def test_a_failed_baseline_gives_no_speedups():
+    sources = [source("base", [None, None], front=BASELINE), source("ours", [0.1, 0.1])]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.baseline == ""
+    assert [row.implementation for row in device.rows] == ["ours", "base"]
+    assert all(row.speedup is None for row in device.rows)
+
+
+def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank():
+    wrong = Source(records=[record("wrong", 0.001, status=Status.INCORRECT, absmax=3.0)])
+
+    row = rows_of(summarize("op", "Op", [source("base", [0.1], front=BASELINE), wrong]))["wrong"]
+
+    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.INCORRECT)
+    point = row.points[0]
+    assert (point.p50_ms, point.speedup, point.verdict) == (0.001, None, Verdict.NONE)
+    assert point.gb_per_s is None
+    assert "3" in point.reason
+
+
+def test_a_row_whose_mean_is_far_above_its_median_has_outliers():
+    steady, unsteady = record("steady", 0.1), record("unsteady", 0.1)
+    steady.lat_ms.mean, unsteady.lat_ms.mean = 0.1099, 0.1101
+
+    rows = rows_of(summarize("op", "Op", [Source(records=[steady]), Source(records=[unsteady])]))
+
+    assert [rows[name].points[0].flags for name in ("steady", "unsteady")] == [[], [Flag.OUTLIERS]]
+
+
+L2 = Environment(l2_bytes=60 * 2**20)
+PEAKS = {"ceilings": {"read": 4400.0, "copy": 4300.0}}
+"""Of an H200: a call that moves 1 GiB takes at least 0.22 ms."""
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        PEAKS,
+        {},
+        {"ceilings": {"read": 4e6, "copy": 4e6}},
+        {"work": Work(bytes_read=0, bytes_written=0, flops=0), **PEAKS},
+        {"work": None, **PEAKS},
+    ],
+    ids=["edited", "without peaks", "with higher peaks", "with less work", "without work"],
+)
+def test_a_time_above_the_measured_peak_is_shown_without_a_rank(claims):
+    honest = [source(name, [0.25], env=L2, **PEAKS) for name in ("honest", "other")]
+    forged = source("forged", [0.0025], env=L2, **claims)
+
+    rows = rows_of(summarize("op", "Op", [*honest, forged]))
+
+    assert [rows[name].rank for name in ("honest", "other")] == [1, 2]
+    assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
+    assert rows["forged"].points[0].p50_ms == 0.0025
+    assert "whose measured peak is" in rows["forged"].reason
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"ceilings": {"read": 4.0, "copy": 4.0}},
+        {"work": Work(bytes_read=2**40, bytes_written=2**40, flops=0)},
+        {"sentinels": {"null": [1e6, 1e6]}},
+        {"env": Environment(l2_bytes=1)},
+    ],
+    ids=["lower peaks", "more work", "a slow empty kernel", "no cache"],
+)
+def test_what_one_record_claims_costs_no_other_row(claims):
+    fields = {"env": L2, "sentinels": {"null": [0.001, 0.001]}, **PEAKS}
+    baseline = source("torch", [0.25], front={"baseline": True}, **fields)
+    forged = source("forged", [0.2], **fields | claims)
+
+    rows = rows_of(summarize("op", "Op", [forged, baseline]))
+
+    assert (rows["torch"].status, rows["torch"].rank) == (Status.OK, 1)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"env": Environment(l2_bytes=2**50)},
+        {"env": Environment()},
+        {"work": Work(bytes_read=0, bytes_written=0, flops=0)},
+    ],
+    ids=["a large cache", "no size of the cache", "less work"],
+)
+def test_a_record_beside_the_baseline_alone_is_held_to_the_baselines_claims(claims):
+    baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
+    forged = source("forged", [0.1], **{"env": L2, **PEAKS} | claims)
+
+    rows = rows_of(summarize("op", "Op", [baseline, forged]))
+
+    assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
+
+
+def test_a_time_below_an_empty_kernels_has_no_rank_whatever_its_record_says_of_that():
+    tiny = {"work": Work(bytes_read=2**10, bytes_written=2**10, flops=0), "env": L2, **PEAKS}
+    honest = [source(name, [0.002], sentinels={"null": [0.001]}, **tiny) for name in ("honest", "other")]
+    forged = source("forged", [0.0001], **tiny)
+
+    assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
+
+
+def test_the_type_of_one_record_does_not_raise_its_roofline():
+    product = {"work": Work(bytes_read=2**20, bytes_written=0, flops=10**12), "env": L2}
+    peaks = {"ceilings": {"read": 4400.0, "matmul_bfloat16": 700.0}}
+    honest = [source(name, [2.0], **product, **peaks) for name in ("honest", "other")]
+    forged = source("forged", [0.5], **product, **peaks)
+    forged.records[0].wl = forged.records[0].wl | {"dtype": "none"}
+
+    assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
+
+
+def test_a_device_and_its_margin_are_what_most_records_say():
+    baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
+    device = device_of(baseline.records[0])
+    renamed = msgspec.structs.replace(device, kind="cpu", name="Another")
+    forged = source("forged", [0.18], env=L2, device=renamed, **PEAKS)  # possible on a CPU only
+
+    (view,) = summarize("op", "Op", [forged, baseline]).devices
+
+    assert view.device == device
+    assert {row.implementation: row.rank for row in view.rows} == {"torch": 1, "forged": None}
+
+
+def test_the_sizes_of_a_workload_are_what_most_records_say():
+    baseline = source("torch", [0.25], front={"baseline": True})
+    forged = source("a_forged", [0.25])
+    sizes = baseline.records[0].wl
+    forged.records[0].wl = sizes | {"seq_len": 1, "dtype": "float8"}
+
+    (view,) = summarize("op", "Op", [forged, baseline]).devices
+
+    (found,) = view.workloads
+    assert (found.axes["seq_len"], found.dtype) == (sizes["seq_len"], sizes["dtype"])
+
+
+def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own():
+    own = source("forged", [0.001], judged=Judged.NOT)
+    own.records[0].wl = own.records[0].wl | {"name": "mine", "set": "mine"}
+
+    summary = summarize("op", "Op", [source("honest", [0.25]), own])
+
+    assert [row.rank for view in summary.devices for row in view.rows if row.implementation == "forged"] == [
+        None
+    ]
+
+
+def test_every_row_has_a_point_for_every_workload_of_its_device(field):
+    for device in summarize("layer_norm", "Layer Norm", field).devices:
+        names = [workload.name for workload in device.workloads]
+
+        assert len(device.rows) == 6
+        for row in device.rows:
+            assert [point.workload for point in row.points] == names
+            assert row.total == len(names)
+
+
+def test_a_missing_workload_is_a_point_with_a_reason():
+    row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2]), source("ours", [0.1])]))["ours"]
+
+    assert (row.points[1].status, row.points[1].reason) == (Status.INVALID, NO_RECORD)
+
+
+def test_a_device_on_which_nothing_ran_still_has_its_rows():
+    sources = [source("ours", status=Status.UNSUPPORTED, reason="no card", device=EPYC)]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.workloads == []
+    row = device.rows[0]
+    assert (row.total, row.status, row.reason) == (0, Status.UNSUPPORTED, "no card")
+
+
+def test_this_build_replaces_what_was_committed_for_the_same_device():
+    committed = [
+        source("ours", [0.9, 0.9], measured_now=False, ts="2027-01-01"),
+        source("ours", [5.0], measured_now=False, device=EPYC),
+    ]
+
+    summary = summarize("op", "Op", [*committed, source("ours", [0.1])])
+
+    assert [point.p50_ms for point in rows_of(summary, 0)["ours"].points] == [0.1]
+    assert [point.p50_ms for point in rows_of(summary, 1)["ours"].points] == [5.0]
+
+
+def test_gpus_come_before_cpus(field):
+    assert [device.device.kind for device in summarize("x", "X", field[::-1]).devices] == ["cuda", "cpu"]
+
+
+def test_the_order_of_the_sources_does_not_matter(field):
+    assert summarize("x", "X", field[::-1]) == summarize("x", "X", field)
+
+
+def test_an_implementation_whose_notebook_is_gone_keeps_its_row():
+    row = rows_of(summarize("op", "Op", [source("old_kernel", [0.1], measured_now=False)]))["old_kernel"]
+
+    assert (row.title, row.rank) == ("Old Kernel", 1)
+
+
+@pytest.mark.parametrize(("earlier", "latest"), [("hub", "source build"), ("source build", "hub")])
+def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(earlier, latest):
+    before, now = source("ours", [0.9, 0.9], ts="2026-01-01"), source("ours", [0.1])
+    for records, origin in ((before.records, earlier), (now.records, latest)):
+        for one in records:
+            one.provenance.hub = [HubKernel(repo="org/kernel", origin=origin)]
+    refused = source("ours", [None, None, None]).records[2:]
+    committed = Source(records=[*before.records, *now.records, *refused], measured_now=False)
+
+    row = rows_of(summarize("op", "Op", [committed]))["ours"]
+
+    assert [point.p50_ms for point in row.points] == [0.1, None]
+    assert row.provenance.hub[0].origin == latest
+
+
+def test_front_matter_gives_titles_of_committed_records_too():
+    sources = [
+        source("ours", [0.1], measured_now=False),
+        source("ours", device=EPYC, front={"title": "Ours!", "family": "triton"}),
+    ]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.title, row.family) == ("Ours!", "triton")
+
+
+def test_bandwidth_counts_bytes_over_the_median():
+    point = rows_of(summarize("op", "Op", [source("ours", [0.5])]))["ours"].points[0]
+
+    assert point.gb_per_s == pytest.approx(2**30 / 0.5e-3 / 1e9)
+    assert point.tflop_per_s == pytest.approx(1e9 / 0.5e-3 / 1e12)
+
+
+@pytest.mark.parametrize("gpu", ["N/A", "[N/A]", "[Not Supported]", "None", " "])
+def test_what_tools_write_without_a_gpu_is_no_name_of_one(gpu):
+    old = record("a", 0.1, device=None, env=Environment(gpu=gpu, cpu="AMD EPYC"))
+
+    assert device_of(old).kind == "cpu"
+
+
+def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_and_tags():
+    shape = {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"}
+    fields = {"env": Environment(gpu="NVIDIA L40S"), "tags": {"family": "torch-ln"}, "wl": shape}
+    old = record("torch_eager", 0.82, half_width=None, device=None, **fields)
+
+    device = summarize("layer_norm", "Layer Norm", [Source(records=[old])]).devices[0]
+
+    assert device.device.slug == "nvidia-l40s"
+    row = device.rows[0]
+    assert (row.title, row.family, row.rank) == ("Torch Eager", "torch-ln", 1)
+    assert (row.points[0].p50_ms, row.points[0].ci_low_ms) == (0.82, None)
+    assert device.workloads[0].axes == {"batch": 16, "seq_len": 2048}
+
+
+def test_an_old_record_without_a_gpu_is_of_the_cpu():
+    old = record("a", 1.0, device=None, wl={"name": "w", "device": "cpu"})
+
+    assert summarize("x", "X", [Source(records=[old])]).devices[0].device.kind == "cpu"
+
+
+def test_no_records_make_a_summary_without_devices():
+    assert summarize("x", "X", []).devices == []
+
+
+def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason():
+    disturbed = {
+        "flags": [Flag.DISTURBED],
+        "tags": {"timer_note": "a thread waited 48 % of the time for a core"},
+    }
+    sources = [source("base", [0.1, 0.2], front=BASELINE), source("ours", [0.05, 261.0], **disturbed)]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.DISTURBED)
+    assert row.reason.startswith("a thread waited 48 %")
+    assert [point.p50_ms for point in row.points] == [0.05, 261.0]
+    assert {point.verdict for point in row.points} == {Verdict.NONE}
+
+
+def test_nothing_is_compared_with_a_baseline_of_a_busy_machine():
+    sources = [
+        source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]),
+        source("ours", [0.05]),
+    ]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.speedup, row.status) == (None, Status.OK)

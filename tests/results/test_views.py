@@ -1,0 +1,249 @@
+import pytest
+from devices import EPYC
+from made_records import record, source
+
+from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.rows import NEVER_RUN, Source
+from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.results.views import View, group_order, in_view_order, titles_and_keys, view_of
+
+NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
+
+
+@pytest.fixture
+def made():
+    """Make the records of one implementation: a time for each (group, set, mode), or its end as a whole."""
+
+    def make(impl, times=None, *, device=None, whole=None, front=None):
+        place = {} if device is None else {"device": device}
+        records = []
+        for (group, name, mode), ms in (times or {}).items():
+            parts = {"set": name, "group": group, "mode": mode}
+            named = {part: value for part, value in parts.items() if value}
+            workload = {"name": "_".join(filter(None, ("w", group, name, mode))), "n": 8, **named}
+            records.append(record(impl, ms, wl=workload, **place))
+        ended = source(impl, front=front, **(whole or {}), **place)
+        return Source(records=records + (ended.records if whole else []), front=ended.front)
+
+    return make
+
+
+def rows(summary):
+    """Return which implementations have a row in each view of each device."""
+    return {
+        (view.device.kind, view.view): sorted(row.implementation for row in view.rows)
+        for view in summary.devices
+    }
+
+
+def test_workloads_of_other_functions_sets_and_modes_are_other_views(made):
+    times = {
+        ("GELU", "large", ""): 0.4,
+        ("SwiGLU", "decode", ""): 0.1,
+        ("SwiGLU", "default", "bwd"): 0.3,
+        ("SwiGLU", "default", ""): 0.2,
+    }
+
+    summary = summarize("x", "X", [made("a", times), made("b", {("SwiGLU", "default", ""): 0.1})])
+
+    assert [(view.view, view.key) for view in summary.devices] == [
+        ("SwiGLU · default", ""),
+        ("SwiGLU · default · bwd", "swiglu-default-bwd"),
+        ("SwiGLU · decode", "swiglu-decode"),
+        ("GELU · large", "gelu-large"),
+    ]
+    assert [[it.name for it in view.workloads] for view in summary.devices] == [
+        ["w_SwiGLU_default"],
+        ["w_SwiGLU_default_bwd"],
+        ["w_SwiGLU_decode"],
+        ["w_GELU_large"],
+    ]
+    named = summary.devices[1].workloads[0]
+    assert (named.group, named.set, named.mode, named.axes) == ("SwiGLU", "default", "bwd", {"n": 8})
+
+
+def test_a_device_with_one_view_does_not_name_it(made):
+    sources = [
+        made("a", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
+        made("a", {("", "cpu", ""): 5.0}, device=EPYC),
+    ]
+
+    views = [(view.device.kind, view.view, view.key) for view in summarize("x", "X", sources).devices]
+
+    assert views == [("cuda", "default", ""), ("cuda", "large", "large"), ("cpu", "", "")]
+
+
+def test_ids_of_series_end_with_the_view_except_in_the_first(made):
+    summary = summarize("x", "X", [made("a_b", {("", "default", ""): 0.1, ("", "large", ""): 1.0})])
+
+    assert [view.rows[0].slug for view in summary.devices] == ["a-b--nvidia-h200", "a-b--nvidia-h200-large"]
+
+
+def test_nothing_is_ranked_or_averaged_across_views(made):
+    base = made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}, front={"baseline": True})
+    ours = made("ours", {("", "default", ""): 0.05, ("", "large", ""): 4.0})
+
+    first, second = summarize("x", "X", [base, ours]).devices
+
+    assert [(row.implementation, row.rank, row.total) for row in first.rows] == [
+        ("ours", 1, 1),
+        ("base", 2, 1),
+    ]
+    assert [row.speedup for row in first.rows] == [pytest.approx(2.0), 1.0]
+    assert [row.implementation for row in second.rows] == ["base", "ours"]
+    assert second.rows[1].speedup == pytest.approx(0.25)
+
+
+def test_each_group_has_the_baseline_that_computes_it(made):
+    sources = [
+        made("torch_gelu", {("GELU", "default", ""): 0.2}, front={"baseline": True}),
+        made("torch_swiglu", {("SwiGLU", "default", ""): 0.3}, front={"baseline": True}),
+        made("triton_gelu", {("GELU", "default", ""): 0.1}),
+        made("triton_swiglu", {("SwiGLU", "default", ""): 0.1}),
+    ]
+
+    found = {view.view: view for view in summarize("x", "X", sources).devices}
+
+    assert {name: view.baseline for name, view in found.items()} == {
+        "GELU · default": "torch_gelu",
+        "SwiGLU · default": "torch_swiglu",
+    }
+    assert found["SwiGLU · default"].rows[0].points[0].verdict is Verdict.FEW_PROCESSES
+    assert found["SwiGLU · default"].rows[0].speedup == pytest.approx(3.0)
+
+
+def test_an_implementation_that_did_not_run_has_a_row_in_every_view_of_its_functions(made):
+    measured = {(group, name, ""): 0.1 for group in ("GELU", "SwiGLU") for name in ("default", "large")}
+    sources = [
+        made("all", measured),
+        made("swiglu_only", {("SwiGLU", "cpu", ""): 5.0}, device=EPYC),
+        made("swiglu_only", whole=NO_CARD),
+        made("who_knows", whole=NO_CARD),
+        made("all", whole=NO_CARD, device=EPYC),
+        made("who_knows", whole=NO_CARD, device=EPYC),
+    ]
+
+    found = rows(summarize("x", "X", sources))
+
+    assert found == {
+        ("cuda", "SwiGLU · default"): ["all", "swiglu_only", "who_knows"],
+        ("cuda", "SwiGLU · large"): ["all", "swiglu_only", "who_knows"],
+        ("cuda", "GELU · default"): ["all", "who_knows"],
+        ("cuda", "GELU · large"): ["all", "who_knows"],
+        ("cpu", ""): ["all", "swiglu_only", "who_knows"],
+    }
+
+
+def test_a_crash_is_reported_in_the_views_that_were_not_reached(made):
+    crashed = {"status": Status.CRASHED, "reason": "ended by SIGSEGV"}
+    sources = [
+        made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
+        made("ours", {("", "default", ""): 0.1}, whole=crashed),
+    ]
+
+    first, second = summarize("x", "X", sources).devices
+
+    assert {row.implementation: row.status for row in first.rows}["ours"] is Status.OK
+    told = {row.implementation: (row.status, row.reason, row.total) for row in second.rows}["ours"]
+    assert told == (Status.CRASHED, "ended by SIGSEGV", 1)
+
+
+def test_an_implementation_has_no_row_in_sets_that_it_did_not_measure(made):
+    sources = [
+        made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
+        made("ours", {("", "default", ""): 0.1}),
+    ]
+
+    assert rows(summarize("x", "X", sources)) == {
+        ("cuda", "default"): ["base", "ours"],
+        ("cuda", "large"): ["base"],
+    }
+
+
+def test_functions_without_results_on_a_device_have_a_view_of_their_own(made):
+    sources = [
+        made("swiglu", {("SwiGLU", "default", ""): 0.1}),
+        made("gelu", {("GELU", "cpu", ""): 5.0}, device=EPYC),
+        made("gelu", whole=NO_CARD),
+    ]
+
+    summary = summarize("x", "X", sources)
+
+    assert rows(summary)["cuda", "SwiGLU · default"] == ["swiglu"]
+    assert rows(summary)["cuda", "GELU"] == ["gelu"]
+    left = next(view for view in summary.devices if view.view == "GELU")
+    assert (left.workloads, left.rows[0].reason) == ([], "needs a CUDA device")
+
+
+def test_every_implementation_has_a_row_on_every_device_also_without_records(made):
+    sources = [
+        made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
+        made("new", {("", "cpu", ""): 4.0}, device=EPYC),
+        made("base", {("", "cpu", ""): 5.0}, device=EPYC),
+        made("hub", whole=NO_CARD, device=EPYC),
+    ]
+
+    summary = summarize("x", "X", sources)
+
+    for device in ("nvidia-h200", "amd-epyc-2-cores"):
+        here = [view for view in summary.devices if view.device.slug == device]
+        assert {row.implementation for view in here for row in view.rows} == {"base", "new", "hub"}
+    new = next(row for row in summary.devices[0].rows if row.implementation == "new")
+    assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
+
+
+def test_all_views_of_a_device_share_its_measured_peaks():
+    records = [
+        record("a", 0.1, wl={"name": "w1", "set": "default"}, ceilings={"copy": 4000.0}),
+        record("a", 0.1, wl={"name": "w2", "set": "large"}),
+    ]
+
+    views = summarize("x", "X", [Source(records=records)]).devices
+
+    assert [view.ceilings for view in views] == [{"copy": 4000.0}] * 2
+
+
+def test_records_without_a_set_are_a_view_after_the_named_ones():
+    records = [record("a", 0.1, wl={"name": "old"}), record("a", 0.1, wl={"name": "new", "set": "large"})]
+
+    views = summarize("x", "X", [Source(records=records)]).devices
+
+    assert [(view.view, view.key) for view in views] == [("large", ""), ("other", "other")]
+
+
+def test_the_order_of_the_sources_does_not_matter(made):
+    sources = [
+        made(f"impl_{index}", {(group, "default", ""): 0.1 for group in groups}, front={"title": f"I{index}"})
+        for index, groups in enumerate((("B", "A"), ("C",), ("A",), ("C", "B")))
+    ]
+
+    assert summarize("x", "X", sources[::-1]) == summarize("x", "X", sources)
+
+
+def test_the_function_that_most_implementations_compute_comes_first():
+    assert group_order([["tanh", "erf"], ["swiglu"], ["swiglu"], ["tanh", "erf"], ["swiglu"]]) == [
+        "swiglu",
+        "tanh",
+        "erf",
+    ]
+
+
+def test_sets_are_in_a_fixed_order_and_forward_comes_first():
+    sets = ["", "zoo", "smoke", "cpu", "decode", "large", "default"]
+    views = [View("g", name, mode) for name in sets for mode in ("fwd_bwd", "bwd", "")]
+
+    ordered = in_view_order(views, ["g"])
+
+    assert list(dict.fromkeys(view.set for view in ordered)) == [*sets[:1:-1], "zoo", ""]
+    assert [view.mode for view in ordered[:3]] == ["", "bwd", "fwd_bwd"]
+
+
+def test_a_forward_pass_is_the_same_view_whether_records_name_the_mode_or_not():
+    assert view_of({"name": "w", "set": "large", "mode": "fwd"}) == View("", "large", "")
+
+
+def test_views_with_similar_titles_have_different_keys():
+    views = [View("a"), View("x y"), View("x-y")]
+
+    assert [key for _, key in titles_and_keys(views)] == ["", "x-y", "x-y-2"]
