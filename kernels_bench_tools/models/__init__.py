@@ -1,1 +1,1 @@
-"""Tasks that come from the configurations of production models. Only ``tasks.baseline`` imports torch."""
+"""Models with the configurations of production models. Only ``config`` and ``configs/`` are read without torch."""

@@ -1,4 +1,4 @@
-"""What the forward passes of models consist of: derived from their modules by ``tasks.derive``, read by the command."""
+"""What the forward passes of models consist of: derived from their modules by ``models.derive``, read by the command."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ REPLACEABLE = (
     *("RMSNorm", "SiluAndMul", "RotaryEmbedding", "FlashAttnPrefill", "FlashAttnDecode"),
     *("MoEGroupedGemm", "Linear", "Embedding"),
 )
-"""Classes of level 1 that ``kbt effect`` replaces; a test compares them with ``tasks.replacement``."""
+"""Classes of level 1 that ``kbt effect`` replaces; a test compares them with ``models.replacement``."""
 
 _Axes = dict[str, Any]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grimp import ImportGraph
 
 _PACKAGE = __name__.partition(".")[0]
-_ROOT = f"{_PACKAGE}.tasks.baseline"
+_ROOT = f"{_PACKAGE}.models.baseline"
 
 
 class Module(msgspec.Struct, frozen=True, order=True):
