@@ -99,8 +99,9 @@ def write_all() -> None:
         if not splitting_problems(load_config(key), ranks):
             folder = derived_folder(ranks)
             folder.mkdir(exist_ok=True)
-            tasks = msgspec.json.format(msgspec.json.encode(derive(key, ranks)))
-            write_atomically(folder / f"{key}.json", tasks + b"\n")
+            tasks = msgspec.json.encode(derive(key, ranks))
+            lines = re.sub(rb'(?=\{"(?:name|level)":)', b"\n", tasks)  # one for each phase and task
+            write_atomically(folder / f"{key}.json", lines + b"\n")
 
 
 if __name__ == "__main__":
