@@ -35,6 +35,7 @@ from kernels_bench_tools.records.build import (
     ProjectInfo,
     Prose,
 )
+from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
     CacheState,
@@ -48,7 +49,6 @@ from kernels_bench_tools.records.record import (
     Timer,
     Work,
 )
-from kernels_bench_tools.records.record_io import write_records
 from kernels_bench_tools.records.summary import Summary
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")

@@ -20,6 +20,7 @@ from projects import ENVIRONMENT, once_per_run
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.records.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
     CacheState,
@@ -34,7 +35,6 @@ from kernels_bench_tools.records.record import (
     Status,
     Timer,
 )
-from kernels_bench_tools.records.record_io import write_records
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.results.export import latency_csv

@@ -22,7 +22,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun, Unfinished
-from kernels_bench_tools.records.record_io import effect_files, record_files
+from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.effects import Effects

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, print_json
-from kernels_bench_tools.errors import KbtError, RecordError
+from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.records.build import is_implementation, operator_of
-from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.record_io import (
-    effect_files,
-    own_samples,
-    read_committed,
-    read_effects,
-    record_files,
-)
+from kernels_bench_tools.records.codec import read_committed, read_effects
+from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.report.operators import unknown_names
 from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.text import plural
@@ -48,7 +41,6 @@ def check(paths: Paths = None, json: Json = False) -> int:
             project.relative(path): read_committed(path, operator, project.relative(path), problems.append)
             for path in record_files(notebooks[0].parents[1])
         }
-        problems += _copies(files)
         stems = {path.stem for path in notebooks}
         gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]
         remedy = "Remove it; if the notebook was renamed, rename it and each `impl` in it."
@@ -77,13 +69,3 @@ def check(paths: Paths = None, json: Json = False) -> int:
     counts = plural(len(names), "notebook"), plural(len(problems), "problem"), plural(len(advice), "note")
     print(", ".join(counts))
     return FAILURE if problems else 0
-
-
-def _copies(files: Mapping[str, Sequence[Record]]) -> Iterator[RecordError]:
-    """Yield each file with the samples of an earlier one, which two measurements never have in common."""
-    first: dict[tuple[str, tuple[float, ...]], str] = {}
-    for name, records in files.items():
-        found = {first.setdefault(one, name) for one in filter(None, map(own_samples, records))} - {name}
-        if found:
-            what = f"has the samples of {min(found)}"
-            yield RecordError(name, what, "Samples of its own", "Measure it again with `kbt run`")

@@ -25,12 +25,13 @@ from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
+from kernels_bench_tools.records.codec import read_committed
+from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_files
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.effect import MODEL_LEVEL, EffectRow
 from kernels_bench_tools.records.model import Phase, read_model_tasks
 from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
-from kernels_bench_tools.records.record_io import EFFECTS, effect_part, read_committed, record_files
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
 from kernels_bench_tools.results.choose import (
     NO_OPERATOR,

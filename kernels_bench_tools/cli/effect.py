@@ -41,6 +41,7 @@ from kernels_bench_tools.records.build import (
     OtherCell,
     is_implementation,
 )
+from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.effect import (
     MODEL_LEVEL,
     Breakdown,
@@ -52,7 +53,6 @@ from kernels_bench_tools.records.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.records.model_workloads import REPLACEABLE_OPERATORS
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.record_io import effect_file
 from kernels_bench_tools.results.effect import effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions

@@ -17,9 +17,10 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.records.build import FORWARD, has_other_code
+from kernels_bench_tools.records.codec import read_committed
+from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.records.record_io import read_committed, record_files
 from kernels_bench_tools.results.views import view_of
 from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
 

@@ -16,8 +16,10 @@ from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.codec import read_records
+from kernels_bench_tools.records.committed import Owner, cell_owner
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.records.record_io import Owner, cell_owner, is_plain, read_records
 from kernels_bench_tools.text import few, plural, visible
 
 

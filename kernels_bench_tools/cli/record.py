@@ -19,19 +19,10 @@ from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.records.codec import read_records, share_fields, thin_record, write_records
+from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file, is_linked, record_file
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.record_io import (
-    Owner,
-    cell_owner,
-    effect_file,
-    is_linked,
-    is_plain,
-    read_records,
-    record_file,
-    share_fields,
-    thin_record,
-    write_records,
-)
 from kernels_bench_tools.run.locks import project_lock
 
 Destination = dict[Path, list[Record]]

@@ -39,9 +39,10 @@ from kernels_bench_tools.records.build import (
     is_implementation,
     operator_of,
 )
+from kernels_bench_tools.records.codec import ignore, read_committed
+from kernels_bench_tools.records.committed import cell_owner, record_file
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.records.record_io import cell_owner, ignore, read_committed, record_file
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.compare import same_conditions
 from kernels_bench_tools.results.export import text_table

@@ -32,8 +32,8 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.build import Ended, Job, Written
+from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import Environment, Failure, Status
-from kernels_bench_tools.records.record_io import encode_record
 from kernels_bench_tools.text import is_file_name
 
 _ABANDONED = Ended(

@@ -17,9 +17,9 @@ from kernels_bench_tools.measure.integrity.guard import TRUST
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.codec import append_record, write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import SCHEMA, FirstCall, Judged, Record, Status
-from kernels_bench_tools.records.record_io import append_record, write_records
 
 DIGITS = 5
 """Significant digits of figures beside the headline."""

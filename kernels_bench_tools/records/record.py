@@ -23,7 +23,17 @@ Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """A time. The bounds of this and the next types are checked where records are read, not where they are made."""
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """GB/s or TFLOP/s, or a ratio of two of them."""
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Axis: TypeAlias = (
+    str
+    | float
+    | bool
+    | Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+    | list[Any]
+    | dict[str, Any]
+    | None
+)
+"""A value in the description of a workload. Longer integers could not be divided."""
 
 
 class _Labelled(StrEnum):
@@ -251,10 +261,7 @@ class Regime(_Labelled):
 
 
 class Latency(msgspec.Struct, kw_only=True):
-    """Times of one call in milliseconds, with all samples in the order they were taken.
-
-    Only records of other harnesses may lack quantiles and the mean.
-    """
+    """Times of one call in milliseconds, with all samples in the order they were taken."""
 
     p10: Milliseconds | None = None
     p50: Milliseconds
@@ -520,7 +527,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     impl: str
     """Implementation id: the stem of its notebook's file."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
-    wl: dict[str, Any] = msgspec.field(default_factory=dict)
+    wl: dict[str, Axis] = msgspec.field(default_factory=dict)
     """The workload: ``name``, ``dtype``, optional ``set``, ``group`` and ``mode``, and a key for each axis."""
     env: Environment = msgspec.field(default_factory=Environment)
     lat_ms: Latency | None = None
@@ -576,9 +583,6 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             self.judged = Judged.NOT
         if self.status.ran != (self.lat_ms is not None):
             raise ValueError(f"status {self.status.value!r} and lat_ms contradict each other")
-        times = self.lat_ms
-        if self.schema and times and None in (times.p10, times.p90, times.mean, times.iqr):
-            raise ValueError("lat_ms has no p10, p90, mean or iqr")
         if self.ok != (self.status is Status.OK):
             raise ValueError(f"status {self.status.value!r} and ok={self.ok} contradict each other")
 

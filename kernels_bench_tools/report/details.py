@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record
-from kernels_bench_tools.records.record_io import ignore, read_records
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.text import grouped
 

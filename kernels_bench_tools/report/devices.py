@@ -9,9 +9,9 @@ from statistics import median
 
 from markupsafe import Markup
 
+from kernels_bench_tools.records.codec import RecordHead, read_heads
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Environment
-from kernels_bench_tools.records.record_io import RecordHead, read_heads
 from kernels_bench_tools.records.summary import DeviceSummary
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page

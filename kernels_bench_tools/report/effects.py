@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.effect import (
     Breakdown,
@@ -18,7 +19,6 @@ from kernels_bench_tools.records.effect import (
     model_and_framework,
 )
 from kernels_bench_tools.records.model import phase_sizes
-from kernels_bench_tools.records.record_io import effect_part
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page

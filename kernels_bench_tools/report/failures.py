@@ -10,15 +10,11 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records.build import CellRun, NotebookRun, operator_of
+from kernels_bench_tools.records.codec import read_committed, read_effects, read_records
+from kernels_bench_tools.records.committed import cell_owner
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import (
-    cell_owner,
-    is_plain,
-    read_committed,
-    read_effects,
-    read_records,
-)
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.labels import Label, status_label

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
-from kernels_bench_tools.records.record_io import RecordHead
+from kernels_bench_tools.records.codec import RecordHead
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact

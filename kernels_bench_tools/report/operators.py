@@ -20,8 +20,8 @@ from kernels_bench_tools.records.build import (
     is_implementation,
     operator_of,
 )
+from kernels_bench_tools.records.committed import is_linked, record_files
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import is_linked, record_files
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS

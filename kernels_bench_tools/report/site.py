@@ -10,7 +10,8 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.records.build import BuildRun, NotebookRun, Unfinished
-from kernels_bench_tools.records.record_io import is_plain, read_heads
+from kernels_bench_tools.records.codec import read_heads
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import import_graph, pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked

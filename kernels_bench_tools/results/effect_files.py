@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
+from kernels_bench_tools.records.codec import ignore, read_effects
 from kernels_bench_tools.records.effect import EffectRow, EffectSummary
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record_io import ignore, read_effects
 from kernels_bench_tools.text import grouped
 
 _COLUMNS: dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]] = {

@@ -15,8 +15,10 @@ from kernels_bench_tools.records.build import (
     is_implementation,
     operator_of,
 )
+from kernels_bench_tools.records.codec import ignore, read_committed
+from kernels_bench_tools.records.committed import record_files
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import ignore, is_plain, read_committed, record_files
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.text import grouped, title_from_name
 

@@ -12,6 +12,7 @@ import msgspec
 
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.foreign import NAME_TAG
 from kernels_bench_tools.records.hub import SOURCE_BUILD
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import (
@@ -24,7 +25,6 @@ from kernels_bench_tools.records.record import (
     Work,
     device_of,
 )
-from kernels_bench_tools.records.record_io import NAME_TAG
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, implausible
 from kernels_bench_tools.records.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.results.compare import compare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,18 +13,11 @@ import msgspec
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern
 from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
-from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Judged, Record, Status
-from kernels_bench_tools.records.record_io import (
-    finite_json,
-    ignore,
-    is_plain,
-    read_heads,
-    read_records,
-    valid_lines,
-    write_records,
-)
+from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Record, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 
 
@@ -48,29 +41,6 @@ def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, 
             if not records:
                 return f"{name} holds no record"
     return ""
-
-
-def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> None:
-    """Say in the records that a cell wrote by itself that nobody judged them, and in which process.
-
-    Other harnesses do not know of several processes.
-    """
-    for path in folder.rglob("*.jsonl"):
-        if path.relative_to(folder).as_posix() not in except_for and not is_plain(path):
-            marked = (_marked(line, process) for line in path.read_bytes().split(b"\n"))
-            path.write_bytes(b"\n".join(marked))
-
-
-def _marked(line: bytes, process: int) -> bytes:
-    try:
-        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            found = msgspec.json.decode(finite_json(line), type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, ValueError, RecursionError):  # named where the records are checked
-            return line
-    known = {} if "schema" in found else {"process": process}
-    return msgspec.json.encode({**known, **found, "judged": Judged.NOT.value})
 
 
 def read_outcome(folder: Path) -> Outcome:

@@ -8,8 +8,9 @@ from statistics import fmean
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records.codec import read_heads
+from kernels_bench_tools.records.committed import record_file
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.record_io import read_heads, record_file
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.environment.vectors import may_compile
 from kernels_bench_tools.text import grouped

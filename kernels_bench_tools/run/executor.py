@@ -17,6 +17,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Job
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import (
@@ -30,7 +31,6 @@ from kernels_bench_tools.run.cell import (
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.cell_records import mark_unjudged
 from kernels_bench_tools.run.environment import vectors
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.environment.variables import (

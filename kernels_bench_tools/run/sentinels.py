@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.record import Flag, Record
-from kernels_bench_tools.records.record_io import ignore, read_records, write_records
 from kernels_bench_tools.text import grouped
 
 Times = Mapping[str, Sequence[float]]

@@ -14,9 +14,10 @@ from effect_records import effect_record
 from kernels_bench_tools.cli.app import find_app, run
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.records.build import CellRun, code_digest
+from kernels_bench_tools.records.codec import write_records
+from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Provenance, Record, Status, Timer
-from kernels_bench_tools.records.record_io import effect_file, write_records
 
 CPU = Device(kind="cpu", name="Some CPU", slug="some-cpu")
 MODEL = ("--model", "llama-3.1-8b", "--phase", "decode-1")

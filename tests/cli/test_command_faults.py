@@ -12,9 +12,9 @@ from builds import latency
 from filelock import FileLock
 from projects import PYTHON, run_kbt
 
+from kernels_bench_tools.records.codec import read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.record_io import read_records, write_records
 
 KBT = (PYTHON, "-B", "-m", "kernels_bench_tools")
 LIMITED = """

@@ -10,8 +10,8 @@ from projects import Kbt, assert_one_line, run_kbt
 from typer.core import TyperArgument
 
 from kernels_bench_tools.cli.app import VERBS, find_app
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.record_io import read_records
 
 SMOKE = ("--env", "current", "--workloads", "smoke")
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from kernels_bench_tools.cli.run import _CellResult, can_compare, committed_baselines
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.records.build import CellRun
+from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.records.record_io import read_committed
 from kernels_bench_tools.results.rows import whole_record
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from devices import H200
 from projects import assert_one_line, run_kbt
 
 from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
-from kernels_bench_tools.records.record_io import write_records
 
 CODE = "print('measure')"
 

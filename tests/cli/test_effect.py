@@ -14,8 +14,9 @@ from tiny_configs import HUGGINGFACE
 from kernels_bench_tools.models.config import config_digest, config_from_huggingface
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.records.codec import read_effects, read_records
+from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.record_io import effect_files, read_effects, read_records
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from projects import PYTHON, run_kbt
 
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.record_io import read_records
 
 BUILD = (PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current")
 
@@ -19,7 +19,7 @@ MEASURE = """
 from pathlib import Path
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Latency, Record
-from kernels_bench_tools.records.record_io import write_records
+from kernels_bench_tools.records.codec import write_records
 latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, raw_times=[1.0], reps=1)
 row = dict(ts="", op="op", wl={"name": "w"}, lat_ms=latency, ok=True)
 write_records(Path("op.jsonl"), [Record(**row, run="r", impl=IMPL, device=current_device())])

@@ -7,8 +7,8 @@ import pytest
 from projects import once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Judged, Record, Status
-from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.records.summary import Summary
 
 SMOKE = ("--env", "current", "--workloads", "smoke")

@@ -38,29 +38,6 @@ def test_check_names_every_bad_line_of_the_committed_records(bare: Path) -> None
     assert len(done.stderr.splitlines()) == 4
 
 
-def test_check_names_a_file_with_the_samples_of_another_implementation(bare: Path) -> None:
-    folder = bare / "softmax" / "results" / "records" / "test-cpu"
-    folder.mkdir(parents=True)
-    times = {
-        "p10": 1.0,
-        "p50": 2.0,
-        "p90": 3.0,
-        "mean": 2.0,
-        "iqr": 1.0,
-        "raw_times": [1.0, 2.0, 3.0],
-        "reps": 3,
-    }
-    line = json.dumps(RECORD | {"schema": 1, "status": "ok", "ok": True, "lat_ms": times})
-    (folder / "plain.jsonl").write_text(line + "\n")
-    (folder / "quick.jsonl").write_text(line.replace("plain", "quick") + "\n")
-
-    done = run_kbt(bare, "check")
-
-    assert done.returncode == 1
-    where = "softmax/results/records/test-cpu"
-    assert done.stderr.startswith(f"{where}/quick.jsonl: has the samples of {where}/plain.jsonl. Expected")
-
-
 @pytest.mark.parametrize(
     "fields",
     [

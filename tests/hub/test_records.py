@@ -4,8 +4,8 @@ import subprocess
 import sys
 from typing import Any
 
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import read_records
 
 Place = Any
 

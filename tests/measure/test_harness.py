@@ -14,8 +14,8 @@ from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Flag, Provenance, Record, Status
-from kernels_bench_tools.records.record_io import read_records
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 

@@ -12,9 +12,9 @@ from projects import ROOT, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.measure.remote import JudgeError, RemoteCandidate, wait_for_turn
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Judged, Record, Status
-from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.records.summary import Row, Summary
 
 SECONDS = 1500

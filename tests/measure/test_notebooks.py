@@ -8,8 +8,8 @@ import pytest
 from implementations import code_of
 from projects import copy_project
 
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))

@@ -8,6 +8,7 @@ from norms import torch_layer_norm
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.record import MAX_KERNEL_NAME, RecordFile, without_shared
+from kernels_bench_tools.records.codec import encode_record, read_records, thin_record, write_records
 from kernels_bench_tools.records.record import (
     Clocks,
     Failure,
@@ -19,7 +20,6 @@ from kernels_bench_tools.records.record import (
     Status,
     Timing,
 )
-from kernels_bench_tools.records.record_io import encode_record, read_records, thin_record, write_records
 
 LIMIT = 2048
 GPU_LIMIT = 2700  # with quantities, clocks, sentinels and a kernel name at its longest

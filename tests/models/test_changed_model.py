@@ -16,8 +16,8 @@ from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.run_model import run_model
 from kernels_bench_tools.models.transformers_model import transformers_model
 from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import read_records
 
 
 class WrongNorm(nn.Module):

@@ -32,10 +32,10 @@ from kernels_bench_tools.models.replacement import ReplacementError, Substitute,
 from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.operators import flash_attn, mlp, moe, paged_attention, rotary
 from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.model import CONFIGS
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Record, Status, Timer
-from kernels_bench_tools.records.record_io import read_records
 
 pytestmark = pytest.mark.usefixtures("few_samples")
 LAYERS = 2

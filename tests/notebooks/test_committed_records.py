@@ -5,7 +5,7 @@ from pathlib import Path
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.build import has_other_code
-from kernels_bench_tools.records.record_io import read_records
+from kernels_bench_tools.records.codec import read_records
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from builds import latency
 
+from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record
-from kernels_bench_tools.records.record_io import write_records
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.details import device_details
 

@@ -10,8 +10,9 @@ from effect_records import H200, effect_record
 from markup import text_of
 from msgspec.structs import replace
 
+from kernels_bench_tools.records.codec import encode_record, write_records
+from kernels_bench_tools.records.committed import effect_file, effect_files
 from kernels_bench_tools.records.record import Failure, Part, Record, Status
-from kernels_bench_tools.records.record_io import effect_file, effect_files, encode_record, write_records
 from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish

@@ -13,8 +13,8 @@ from made_records import source
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.records.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
+from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.record_io import write_records
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.combine import combine
 from kernels_bench_tools.text import title_from_name

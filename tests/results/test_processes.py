@@ -6,6 +6,7 @@ import pytest
 from made_records import record
 
 from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import (
     Failure,
     Flag,
@@ -16,7 +17,6 @@ from kernels_bench_tools.records.record import (
     Timer,
     Timing,
 )
-from kernels_bench_tools.records.record_io import encode_record
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.results.export import text_table

@@ -8,8 +8,8 @@ import pytest
 from projects import survivors, wait_until
 from workspace import MEASURING, WRITE
 
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Environment, Failure, Record, Status
-from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.run.log_text import without_paths
 
 ROOT_HOME = "/" + "root"

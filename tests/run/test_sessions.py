@@ -4,9 +4,9 @@ import pytest
 from filelock import FileLock, Timeout
 from workspace import MEASURED, MEASURING
 
+from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import cuda_device, current_device, hardware_id
 from kernels_bench_tools.records.record import Flag
-from kernels_bench_tools.records.record_io import read_records
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress

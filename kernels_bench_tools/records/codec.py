@@ -1,0 +1,297 @@
+"""Files of records, JSON Lines: no other module decodes or encodes a record.
+
+In a committed file, fields that all records of a process share are on its first record only; :func:`read_records` fills
+them in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.file_io import read_file, write_atomically
+from kernels_bench_tools.records.committed import Owner, effect_owner, read_unlinked, record_owner
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.foreign import decode_foreign, take_over
+from kernels_bench_tools.records.record import (
+    REJECTING,
+    SCHEMA,
+    Environment,
+    Latency,
+    Milliseconds,
+    Provenance,
+    Quantities,
+    Record,
+    Status,
+)
+from kernels_bench_tools.text import is_file_name
+
+_FIELDS = Record.__struct_fields__
+_ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])
+"""Keys that readers of kernels-benchmarks' files expect in every record; others are omitted when empty."""
+_NAMESPACES = re.compile(r"^void |\bat::native::|\bc10::|\(anonymous namespace\)::|\bstd::")
+_MAX_KERNEL_NAME = 96
+_MIN_KERNEL_NAME = 32
+_KERNEL_NAMES_BUDGET = 192
+"""Characters for all kernel names of a record, unless each would get fewer than ``_MIN_KERNEL_NAME``."""
+_MOST_PROBLEMS = 20
+"""Lines of a file that are named when they are not records."""
+_CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
+_MIN_SAMPLES, _MAX_SAMPLES = 8, 20
+"""Samples of a committed record: one fewer for each kernel that a call launches."""
+_LEAST_MS = 1e-9
+"""Shorter times are no times: intervals of their ratios could not be computed."""
+
+
+class RecordHead(msgspec.Struct, kw_only=True):
+    """The fields that identify a record's process; the others are skipped, which decodes three times faster."""
+
+    ts: str = ""
+    run: str = ""
+    impl: str = ""
+    schema: int = 0
+    device: Device | None = None
+    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
+
+
+_RECORD = msgspec.json.Decoder(Record)
+_HEAD = msgspec.json.Decoder(RecordHead)
+_ENCODER = msgspec.json.Encoder()
+
+
+def read_records(
+    path: Path,
+    where: str = "",
+    on_problem: Callable[[RecordError], None] | None = None,
+    owner: Owner | None = None,
+) -> list[Record]:
+    """Return the records of a JSONL file, called ``where`` in errors.
+
+    ``on_problem`` is called for a file that cannot be read, and for each line that is no record or not of ``owner``; the
+    other records are returned. Without it, the first of these errors is raised, and a last line that was cut off is
+    ignored.
+    """
+    where = where or str(path)
+    report = on_problem or _raise
+    try:
+        lines = read_unlinked(path).split(b"\n")
+    except OSError as error:
+        report(
+            RecordError(where, f"cannot be read ({error.strerror})", "A JSONL file of records, and no link")
+        )
+        return []
+    records: dict[int, Record] = {}
+    problems: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records[number] = _decode(line)
+        except ValueError as error:
+            if number < len(lines):
+                problems[number] = f"is not a record: {error}"
+            elif on_problem is not None:
+                problems[number] = f"is not a record: it may be cut off ({error})"
+    first: dict[str, Record] = {}
+    for number, record in records.items():
+        if (origin := first.setdefault(record.run, record)) is not record:
+            records[number] = _with_shared(record, origin)
+    if owner is not None:
+        if owner.device:
+            take_over(records, owner.implementation, owner.device)
+        problems |= owner.remove_others(records)
+    for named, (number, what) in enumerate(sorted(problems.items())):
+        if named == _MOST_PROBLEMS:
+            report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))
+            break
+        report(
+            RecordError(
+                f"{where}:{number}",
+                what,
+                "Each line is one record as run_benchmark writes it",
+                "Remove the line or measure again with `kbt run`",
+            )
+        )
+    return list(records.values())
+
+
+def read_committed(
+    path: Path, operator: str, where: str = "", on_problem: Callable[[RecordError], None] | None = None
+) -> list[Record]:
+    """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, checked against the path; see :func:`read_records`."""
+    return read_records(path, where, on_problem, record_owner(path, operator))
+
+
+def read_effects(
+    path: Path, where: str = "", on_problem: Callable[[RecordError], None] | None = None
+) -> list[Record]:
+    """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, checked against the path; see :func:`read_records`."""
+    return read_records(path, where, on_problem, effect_owner(path))
+
+
+def _raise(error: RecordError) -> None:
+    raise error
+
+
+def ignore(_: RecordError) -> None:
+    """Do nothing: for readers of records whose problems are reported elsewhere."""
+
+
+def read_heads(path: Path) -> Iterator[RecordHead]:
+    """Yield the head of each record of a file that can be read; see :func:`share_fields` for fields that are empty."""
+    try:
+        data = read_unlinked(path)
+    except OSError:
+        return
+    for line in data.splitlines():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            yield _HEAD.decode(line)
+
+
+def valid_lines(path: Path) -> bytes:
+    """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
+    found = []
+    for line in read_unlinked(path).split(b"\n") if path.is_file() else []:
+        with suppress(ValueError):
+            _decode(line)
+            found.append(line + b"\n")
+    return b"".join(found)
+
+
+def _decode(line: bytes) -> Record:
+    """Return the record on a line; raise a ``ValueError`` that says in one line why it is none."""
+    if line.startswith(_CONFLICT):
+        raise ValueError("it is a marker of a merge conflict")
+    try:
+        try:
+            record = _RECORD.decode(line)
+        except msgspec.DecodeError as error:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                if (schema := _HEAD.decode(line).schema) > SCHEMA:
+                    raise ValueError(
+                        f"record schema {schema} is newer than {SCHEMA}, which this version reads"
+                    ) from None
+            record = decode_foreign(line, error)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        text = str(error)[:300]
+        raise ValueError(text if text.isprintable() else ascii(text)[1:-1]) from None
+    names = {"op": record.op, "wl.name": record.wl.get("name", "")}
+    if (effect := record.effect) is not None:
+        names |= {"effect.model": effect.model} | dict.fromkeys(["effect.others"], "/".join(effect.others))
+    for field, name in [
+        ("impl", record.impl),
+        *((field, name) for field, name in names.items() if name != ""),
+    ]:
+        # They become parts of paths.
+        parts = name.split("/") if field in {"op", "effect.others"} and isinstance(name, str) else [name]
+        if not all(isinstance(part, str) and is_file_name(part) for part in parts):
+            raise ValueError(f"{field} is not a name: {ascii(name)[:200]}")
+    ran = list(filter(None, [record.lat_ms, *((effect.baseline, effect.again) if effect else ())]))
+    others = record.quantities or Quantities()
+    times = [one.p50 for one in (others.device_hot, others.host_submit, others.e2e) if one is not None]
+    times += [time for one in ran for time in (one.p50, one.ci_low or 0.0, *one.raw_times)]
+    if record.schema and record.outcome is Status.OK and (flags := REJECTING.intersection(record.flags)):
+        raise ValueError(f"status 'ok' and the flag {min(flags).value!r} contradict each other")
+    if record.schema and record.lat_ms is not None and not record.workload:
+        raise ValueError("it has no wl.name, and its time would be that of all workloads")
+    if any(0 < time < _LEAST_MS for time in times):
+        raise ValueError(f"it has a time of less than {_LEAST_MS} ms")
+    if (record.outcome is Status.OK or effect) and any(one.p50 <= 0 for one in ran):
+        raise ValueError("it is correct, and its p50 is 0")
+    return record
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the record as one line of JSON with its line feed; empty optional fields are omitted."""
+    written = {name: value for name in _FIELDS if (value := getattr(record, name)) or name in _ALWAYS_WRITTEN}
+    return _ENCODER.encode(written) + b"\n"
+
+
+def write_records(path: Path, records: Iterable[Record], *, before: bytes = b"") -> None:
+    """Replace a file by the lines ``before`` and the records, atomically; create its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if before and not before.endswith(b"\n"):  # cut off by another writer: it must not spoil the next line
+        before += b"\n"
+    write_atomically(path, before + b"".join(encode_record(record) for record in records))
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Append one record to a file, atomically; create its folder."""
+    write_records(path, [record], before=read_file(path) if path.exists() else b"")
+
+
+def share_fields(records: Iterable[Record]) -> list[Record]:
+    """Return records as they are committed: fields that a run's records share are on the first of them only."""
+    first: dict[str, Record] = {}
+    return [
+        record
+        if (origin := first.setdefault(record.run, record)) is record
+        else _without_shared(record, origin)
+        for record in records
+    ]
+
+
+def _without_shared(record: Record, origin: Record) -> Record:
+    """Return the record without the fields in which it equals the first record of its run."""
+    shared: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}, "ceilings": {}}
+    shared = {name: empty for name, empty in shared.items() if getattr(record, name) == getattr(origin, name)}
+    if record.provenance == _shared_provenance(origin, record):
+        shared["provenance"] = Provenance(seed=record.provenance.seed)
+    return replace(record, **shared)
+
+
+def _with_shared(record: Record, origin: Record) -> Record:
+    """Return the record with the fields that :func:`_without_shared` removed."""
+    return replace(
+        record,
+        env=record.env if record.env != Environment() else origin.env,
+        device=record.device or origin.device,
+        sentinels=record.sentinels or origin.sentinels,
+        ceilings=record.ceilings or origin.ceilings,
+        provenance=record.provenance if record.provenance.harness else _shared_provenance(origin, record),
+    )
+
+
+def _shared_provenance(origin: Record, record: Record) -> Provenance:
+    """Return the provenance that a later record shares with the first of its run, whose packages it omits."""
+    return replace(origin.provenance, seed=record.provenance.seed, packages={})
+
+
+def thin_record(record: Record) -> Record:
+    """Return the record with short kernel names, five digits, and fewer samples, but the quantiles of all."""
+    longest = max(
+        _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
+    )
+    kernels = [replace(one, name=_NAMESPACES.sub("", one.name)[:longest]) for one in record.kernels]
+    count = max(_MIN_SAMPLES, _MAX_SAMPLES - len(kernels))
+    effect = record.effect
+    if effect is not None:
+        baseline, again = _thinned(effect.baseline, count), effect.again and _thinned(effect.again, count)
+        effect = replace(effect, baseline=baseline, again=again)
+    latency = record.lat_ms and _thinned(record.lat_ms, count)
+    return replace(record, kernels=kernels, lat_ms=latency, effect=effect)
+
+
+def _thinned(latency: Latency, count: int) -> Latency:
+    times = latency.raw_times
+    if len(times) > count:
+        times = [times[index * len(times) // count] for index in range(count)]
+    latency = replace(latency, raw_times=[_rounded(time) for time in times])
+    for name in ("p10", "p50", "p90", "mean", "iqr", "ci_low", "ci_high", "tail_ratio", "drift"):
+        value = getattr(latency, name)
+        setattr(latency, name, None if value is None else _rounded(value))
+    return latency
+
+
+def _rounded(value: float) -> float:
+    """Return the value to five digits: a fiftieth of the smallest difference that counts as one."""
+    return float(f"{value:.5g}")

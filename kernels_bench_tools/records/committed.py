@@ -1,0 +1,151 @@
+"""Where records are committed, and whose they have to be there, and in the files of a cell."""
+
+from __future__ import annotations
+
+import errno
+import glob
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.records.build import RESULTS, operator_of
+from kernels_bench_tools.records.device import Device, cpu_device
+from kernels_bench_tools.records.record import Record, device_of
+from kernels_bench_tools.text import is_unicode
+
+_RECORDS = "records"
+EFFECTS = "effects"
+"""Folder of a project with the records of ``kbt effect``."""
+
+
+class Owner(NamedTuple):
+    """What the records of a cell or of a committed file have to be of."""
+
+    operator: str
+    """Its id; empty for any."""
+    implementation: str
+    devices: Collection[str]
+    """Slugs of one or several."""
+    device: Device | None = None
+    """The device of the build whose cell wrote the records; None for committed ones."""
+    model: str = ""
+    """Of a file of :data:`EFFECTS`, whose implementation is then an :func:`effect_name`; empty for other files."""
+
+    def remove_others(self, records: dict[int, Record]) -> dict[int, str]:
+        """Remove the records, by line, that are of something else; return how they differ by line."""
+        devices = (one.device for one in records.values() if one.device)
+        known = next((device for device in devices if device.slug in self.devices), None)
+        problems = {}
+        for number, record in list(records.items()):
+            if record.device is None and record.schema and known is not None:
+                # The line of its process that names the device is not a record.
+                record = records[number] = replace(record, device=known)
+            if difference := self._difference(record):
+                problems[number] = difference
+                del records[number]
+        return problems
+
+    def _difference(self, record: Record) -> str:
+        """Return how a record differs; empty if it does not."""
+        effect, device = record.effect, device_of(record)
+        if self.model and effect is None and record.outcome.ran:
+            return "is not of `kbt effect`"
+        if effect is not None and not self.model and self.device is None:
+            return f"is of `kbt effect`, whose records are in {EFFECTS}/"
+        if self.model:
+            name = effect_name(record, effect.others if effect else ())
+            # A failure does not name those that were replaced together with it.
+            if effect is None and self.implementation.startswith(f"{name}+"):
+                name = self.implementation
+            names = {
+                "implementation": (name, self.implementation),
+                "model": (effect.model if effect else "", self.model),
+            }
+        else:
+            names = {
+                # Records have the last part of the operator's id, or all of it.
+                "operator": (record.op.rpartition("/")[2], self.operator.rpartition("/")[2]),
+                # Other harnesses name implementations as they like.
+                "implementation": (
+                    "" if self.device and not record.schema else record.impl,
+                    self.implementation,
+                ),
+            }
+        for what, (found, expected) in names.items():
+            if found and expected and found != expected:
+                return f"is of the {what} {found!r}, not of {expected!r}"
+        # Files of kernels-benchmarks do not name a CPU.
+        slug = device.slug if record.device or device.name != "CPU" else ""
+        # torch adds the part of a GPU that it uses to the GPU's name: "NVIDIA H200 MIG 1g.18gb".
+        if slug and not {slug, slug.partition("-mig-")[0]} & {*self.devices}:
+            return f"is of the device {slug!r}, not of {' or '.join(map(repr, self.devices))}"
+        return ""
+
+
+def cell_owner(notebook: str, device: Device) -> Owner:
+    """Return what the records of a notebook's cells have to be of; they may measure the CPU beside the device."""
+    devices = [*dict.fromkeys((device.slug, cpu_device().slug))]
+    return Owner(operator_of(notebook), PurePosixPath(notebook).stem, devices, device)
+
+
+def record_owner(path: Path, operator: str) -> Owner:
+    """Return what the records of ``records/DEVICE/IMPLEMENTATION.jsonl`` have to be of."""
+    return Owner(operator, path.stem, [path.parent.name])
+
+
+def effect_owner(path: Path) -> Owner:
+    """Return what the records of ``effects/DEVICE/MODEL/NAME.jsonl`` have to be of."""
+    return Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
+
+
+def record_file(operator: Path, device: str, implementation: str) -> Path:
+    """Return the committed file of an implementation, in the operator's folder."""
+    return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"
+
+
+def record_files(operator: Path, implementation: str = "") -> list[Path]:
+    """Return the committed files of an operator, or of one of its implementations, by device."""
+    files = (operator / RESULTS / _RECORDS).glob(f"*/{glob.escape(implementation) or '*'}.jsonl")
+    return sorted(path for path in files if is_unicode(str(path)))
+
+
+def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -> Path:
+    """Return the file of a project for a record of ``kbt effect``, whose device is known."""
+    return root / EFFECTS / device_of(record).slug / model / f"{effect_name(record, others)}.jsonl"
+
+
+def effect_files(root: Path) -> list[Path]:
+    """Return the files of a project with records of ``kbt effect``, by model."""
+    return sorted((root / EFFECTS).glob("*/*/*.jsonl"), key=lambda path: (path.parent, path.stem))
+
+
+def effect_name(record: Record, others: Iterable[str]) -> str:
+    """Return the name of a file of :data:`EFFECTS`: ``OPERATOR--IMPLEMENTATION``, and those of ``others`` after ``+``."""
+    return "+".join(map(effect_part, [f"{record.op}/{record.impl}", *others]))
+
+
+def effect_part(implementation: str) -> str:
+    """Return the part of an :func:`effect_name` that stands for ``operator/implementation``."""
+    return "--".join(implementation.split("/")[-2:])
+
+
+def is_committed(path: Path) -> bool:
+    """Return whether a file of records is one of ``records/DEVICE/IMPLEMENTATION.jsonl``."""
+    return path.parent.parent.name == _RECORDS
+
+
+def is_linked(path: Path) -> bool:
+    """Return whether a file of records is a symbolic link, or one of the folders that it is committed in."""
+    is_effect = [folder.name for folder in path.parents[2:3]] == [EFFECTS]
+    folders = path.parents[:3] if is_committed(path) or is_effect else ()
+    return any(part.is_symlink() for part in (path, *folders))
+
+
+def read_unlinked(path: Path) -> bytes:
+    """Return the bytes of a file of records; raise an ``OSError`` if :func:`is_linked`."""
+    if is_linked(path):
+        raise OSError(errno.ELOOP, "it is a symbolic link, or in one")
+    return read_file(path)
