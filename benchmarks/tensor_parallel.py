@@ -17,8 +17,8 @@ import msgspec
 import torch
 from torch import distributed
 
-from kernels_bench_tools.models.baseline.build import build_model
-from kernels_bench_tools.models.baseline.L1.allreduce import AllReduce
+from kernels_bench_tools.models.baseline.L1 import AllReduce
+from kernels_bench_tools.models.baseline.L4 import build_model
 from kernels_bench_tools.models.config import load_config
 from kernels_bench_tools.models.forward_pass import PagedPass, randomize
 

@@ -40,7 +40,6 @@ MAY_IMPORT = {
 # Packages that only the command needs. Cells have them, too, but a cell that pins others must be able to measure.
 COMMAND = {
     "filelock",
-    "grimp",
     "jinja2",
     "latex2mathml",
     "markdown_it",

@@ -1,12 +1,10 @@
-"""``kbt graph``: which blocks, layers and models a kernel reaches through the imports of their modules."""
+"""``kbt graph``: which blocks, layers and models a kernel reaches through the classes that use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import grimp
 import msgspec
 import typer
 from rich.tree import Tree
@@ -16,27 +14,29 @@ from kernels_bench_tools.cli.output import print_json
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
-from kernels_bench_tools.report.imports import Module, direct_imports, read_imports
+from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.text import did_you_mean, plural
 
+Uses = Mapping[Module, Sequence[Module]]
+"""The classes that each class uses itself."""
 _WIDTH = 80
 
 
-class Importer(msgspec.Struct):
-    """A module that imports another one, directly or through others."""
+class User(msgspec.Struct):
+    """A class that uses another one, directly or through others."""
 
     module: Module
     through: list[str]
-    """Files of a shortest chain of imports, from this module to the other one."""
+    """Classes of a shortest chain of uses, from this one to the other one."""
     models: list[str]
-    """Those in whose forward passes an instance of its class calls the other one."""
+    """Those in whose forward passes an instance of it calls the other one."""
 
 
 class Reach(msgspec.Struct):
-    """What a replacement of a module reaches."""
+    """What a replacement of a class reaches."""
 
     module: Module
-    importers: list[Importer]
+    users: list[User]
     calls: dict[str, dict[str, int]]
     """Calls in a forward pass, by model and phase."""
 
@@ -54,60 +54,55 @@ def graph(
 ) -> None:
     """Show which blocks, layers and models call a kernel or block.
 
-    Modules that import it are listed by level, each with a shortest chain of imports and the number of models in which
-    it calls the module: an import does not imply a call. Without MODULE, print what each model imports.
+    Classes that use it are listed by level, each with a shortest chain of uses and the number of models in which it
+    calls the module: code that names a class does not always call it. Without MODULE, print what each model uses.
     """
-    imports, modules = read_imports()
+    uses = imports_of_models()
     if not module:
-        _print_trees(direct_imports(imports, modules), json)
+        _print_trees(uses, json)
         return
-    found = _reach(imports, modules, _find(modules.values(), module))
+    found = _reach(uses, _find(uses, module))
     if json:
         print_json(msgspec.to_builtins(found))
     else:
         _print_reach(found)
 
 
-def _find(modules: Iterable[Module], wanted: str) -> Module:
-    names = {name: one for one in modules for name in (Path(one.file).stem, one.class_name)}
-    if wanted not in names:
+def _find(uses: Uses, wanted: str) -> Module:
+    names = {module.class_name.lower(): module for module in uses}
+    key = wanted.replace("_", "").lower()
+    if key not in names:
         expected = "A module of the models, such as rms_norm or RMSNorm; `kbt graph` lists them"
-        raise ModelError(wanted, "is not a module of the models", expected, did_you_mean(wanted, names))
-    return names[wanted]
+        near = did_you_mean(key, names)
+        raise ModelError(wanted, "is not a module of the models", expected, near)
+    return names[key]
 
 
-def _reach(imports: grimp.ImportGraph, modules: Mapping[str, Module], module: Module) -> Reach:
-    (name,) = (name for name, one in modules.items() if one == module)
+def _reach(uses: Uses, module: Module) -> Reach:
     models = [read_model_tasks(model) for model in model_keys(DERIVED)]
-    importers = []
-    for importer in sorted(imports.find_downstream_modules(name) & modules.keys(), key=modules.__getitem__):
-        chain = _chain(imports, importer, name)
-        calling = [one.model for one in models if _calls(one, modules[importer], module)]
-        importers.append(Importer(modules[importer], [modules[step].file for step in chain], calling))
+    users = []
+    for user in uses:
+        if user != module and (chain := _chain(uses, user, module)):
+            calling = [one.model for one in models if _calls(one, user, module)]
+            users.append(User(user, [step.class_name for step in chain], calling))
     calls = {one.model: {phase.name: _count(phase, module) for phase in one.phases} for one in models}
-    return Reach(module, importers, {model: found for model, found in calls.items() if any(found.values())})
+    return Reach(module, users, {model: found for model, found in calls.items() if any(found.values())})
 
 
-def _chain(imports: grimp.ImportGraph, importer: str, imported: str) -> tuple[str, ...]:
-    """Return the first of the shortest chains between two modules, one of which imports the other."""
-    # ``find_shortest_chain`` returns any of them.
-    chains: list[tuple[str, ...]] = [(importer,)]
-    while not any(imported == chain[-1] for chain in chains):
-        chains = [
-            (*chain, one)
-            for chain in chains
-            for one in imports.find_modules_directly_imported_by(chain[-1])
-            if one == imported or imports.chain_exists(one, imported)
-        ]
-    return min(chain for chain in chains if chain[-1] == imported)
+def _chain(uses: Uses, user: Module, used: Module) -> tuple[Module, ...]:
+    """Return the first of the shortest chains from a class to one that it uses; empty if it does not."""
+    chains: list[tuple[Module, ...]] = [(user,)]
+    while chains and not any(used == chain[-1] for chain in chains):
+        chains = [(*chain, step) for chain in chains for step in uses[chain[-1]]]
+    return min((chain for chain in chains if chain[-1] == used), default=())
 
 
-def _calls(model: ModelTasks, importer: Module, module: Module) -> bool:
+def _calls(model: ModelTasks, user: Module, module: Module) -> bool:
     """Return whether an instance of a class calls a module in some phase: whether the module's path is below its own."""
     return any(
         f"{inner}.".startswith(f"{outer}." if outer else "")
         for phase in model.phases
-        for outer in _paths(phase, importer)
+        for outer in _paths(phase, user)
         for inner in _paths(phase, module)
     )
 
@@ -123,11 +118,11 @@ def _count(phase: Phase, module: Module) -> int:
 
 def _print_reach(found: Reach) -> None:
     console = table_console(_WIDTH)
-    number = plural(len(found.importers), "module") if found.importers else "no module"
-    print(f"{found.module.class_name}, {found.module.file}, is imported by {number}\n")
-    for one in found.importers:
-        called = f"calls it in {plural(len(one.models), 'model')}" if one.models else "only imports it"
-        print(f"L{one.module.level}  {one.module.class_name} {called}")
+    number = plural(len(found.users), "module") if found.users else "no module"
+    print(f"{_label(found.module)} is used by {number}\n")
+    for one in found.users:
+        called = f"calls it in {plural(len(one.models), 'model')}" if one.models else "only names it"
+        print(f"{_label(one.module)} {called}")
         console.print(f"    {' > '.join(one.through)}")
     table = new_table()
     phases = list(dict.fromkeys(phase for calls in found.calls.values() for phase in calls))
@@ -143,26 +138,26 @@ def _print_reach(found: Reach) -> None:
         print("No model calls it on one GPU.")
 
 
-def _print_trees(direct: Mapping[Module, list[Module]], json: bool) -> None:
-    """Print what each model imports; what a tree has already shown is shown there without its imports."""
+def _print_trees(uses: Uses, json: bool) -> None:
+    """Print what each model uses; what a tree has already shown is shown there without its imports."""
     if json:
-        print_json({module.file: [one.file for one in found] for module, found in direct.items()})
+        print_json({module.class_name: [one.class_name for one in found] for module, found in uses.items()})
         return
-    imported = {one for found in direct.values() for one in found}
-    for module in direct:
-        if module not in imported:
+    used = {one for found in uses.values() for one in found}
+    for module in uses:
+        if module not in used:
             tree = Tree(_label(module), guide_style="dim")
-            _add(tree, module, direct, set())
+            _add(tree, module, uses, set())
             table_console(_WIDTH).print(tree)
 
 
-def _add(tree: Tree, module: Module, direct: Mapping[Module, list[Module]], shown: set[Module]) -> None:
-    for one in direct[module]:
+def _add(tree: Tree, module: Module, uses: Uses, shown: set[Module]) -> None:
+    for one in uses[module]:
         branch = tree.add(_label(one))
         if one not in shown:
             shown.add(one)
-            _add(branch, one, direct, shown)
+            _add(branch, one, uses, shown)
 
 
 def _label(module: Module) -> str:
-    return f"{module.file} ({module.class_name})"
+    return f"L{module.level} {module.class_name}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.models.baseline.L1.topk_softmax import TopKSoftmax
+from kernels_bench_tools.models.baseline.L1 import TopKSoftmax
 
 LIMIT, LIMIT_FLOAT = 0.1, 1e-3
 """Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""

@@ -21,7 +21,7 @@ _TRANSFORMERS_LEVELS = (
     ("DecoderLayer", 3),
 )
 """Ends of the names of classes."""
-_LEVEL = re.compile(r"\.L([1-4])\.")
+_LEVEL = re.compile(r"\.L([1-4])$")
 
 Key = tuple[int, str, tuple[str, ...]]
 """Level, class and inputs."""

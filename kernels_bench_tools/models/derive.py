@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.calls import Key, ModuleCall, describe, hooked, level_of
 from kernels_bench_tools.models.config import config_keys, load_config, splitting_problems
 from kernels_bench_tools.records.model import (

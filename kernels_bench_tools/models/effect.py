@@ -36,8 +36,8 @@ from kernels_bench_tools.models.agreement import (
     relative_error,
     untied_tokens,
 )
-from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L2 import FusedMoE
+from kernels_bench_tools.models.baseline.L4 import CausalLM
 from kernels_bench_tools.models.breakdown import break_down
 from kernels_bench_tools.models.calls import Key, ModuleCall, ModuleCalls, describe, hooked, note_calls
 from kernels_bench_tools.models.changed_model import ChangedModel

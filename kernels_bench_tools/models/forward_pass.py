@@ -10,9 +10,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import config_from_huggingface
 from kernels_bench_tools.models.derive import BLOCK_SIZE
 from kernels_bench_tools.records.build import EffectRequest

@@ -15,16 +15,17 @@ from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.modes import Prepared
 from kernels_bench_tools.measure.operator import Inputs, Operator
 from kernels_bench_tools.measure.task import Task
-from kernels_bench_tools.models.baseline.L1.embedding import Embedding
-from kernels_bench_tools.models.baseline.L1.flash_attn_decode import FlashAttnDecode
-from kernels_bench_tools.models.baseline.L1.flash_attn_prefill import FlashAttnPrefill
-from kernels_bench_tools.models.baseline.L1.linear import Linear
-from kernels_bench_tools.models.baseline.L1.moe_grouped_gemm import MoEGroupedGemm
-from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
-from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
-from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
-from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
+from kernels_bench_tools.models.baseline.L1 import (
+    Embedding,
+    FlashAttnDecode,
+    FlashAttnPrefill,
+    Linear,
+    MoEGroupedGemm,
+    RMSNorm,
+    RotaryEmbedding,
+    SiluAndMul,
+)
+from kernels_bench_tools.models.baseline.L2 import FusedMoE, LlamaMLP
 from kernels_bench_tools.operators import activation
 from kernels_bench_tools.operators.matmul import GROUPS
 

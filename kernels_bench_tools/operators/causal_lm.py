@@ -24,9 +24,8 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import DType, ModelConfig
 from kernels_bench_tools.operators.decoder_layer import (
     EPSILON,

@@ -25,8 +25,8 @@ from kernels_bench_tools.models.baseline.forward_context import (
     plan_batch,
     set_forward_context,
 )
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
-from kernels_bench_tools.models.baseline.L3.llama_decoder import LlamaDecoderLayer
+from kernels_bench_tools.models.baseline.L1 import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer
 from kernels_bench_tools.models.config import ModelConfig
 
 AXES = (

@@ -11,7 +11,7 @@ from kernels_bench_tools.report.imports import Module
 from kernels_bench_tools.report.models import ModelReport
 
 Imports = Mapping[Module, Sequence[Module]]
-"""The modules that each module imports."""
+"""The modules that each module uses."""
 
 _FONT, _LETTER, _PADDING = 11, 6.7, 9
 """Size of the letters, width of one in a monospace font, and space beside the name in a box."""
@@ -20,7 +20,7 @@ _HEIGHT, _GAP, _ROW, _LEFT = 24, 14, 62, 34
 
 
 def model_imports(model: ModelReport, imports: Imports) -> dict[Module, Sequence[Module]]:
-    """Return what the class of a model imports, directly or through others, each module with its own imports."""
+    """Return what the class of a model uses, directly or through others, each module with its own."""
     top = model.whole.phases[0].tree.class_name
     left = [module for module in imports if module.class_name == top]
     found: dict[Module, Sequence[Module]] = {}
@@ -29,19 +29,18 @@ def model_imports(model: ModelReport, imports: Imports) -> dict[Module, Sequence
         if module not in found:
             found[module] = imports[module]
             left += imports[module]
-    return dict(sorted(found.items(), key=lambda item: (-item[0].level, item[0].file)))
+    return dict(sorted(found.items(), key=lambda item: (-item[0].level, item[0].class_name)))
 
 
 def imports_json(model: ModelReport, imports: Imports) -> bytes:
-    """Return the modules of a model, whether some phase calls them, and the files that they import."""
+    """Return the modules of a model, whether some phase calls them, and the modules that they use."""
     called = model.classes
     modules = [
         {
             "level": module.level,
-            "file": module.file,
             "class_name": module.class_name,
             "called": module.class_name in called,
-            "imports": [one.file for one in found],
+            "imports": [one.class_name for one in found],
         }
         for module, found in model_imports(model, imports).items()
     ]

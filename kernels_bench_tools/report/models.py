@@ -309,7 +309,7 @@ class Models:
 
     @cached_property
     def imports(self) -> Mapping[Module, Sequence[Module]]:
-        """The modules that each module of the models imports."""
+        """The modules that each module of the models uses."""
         return imports_of_models()
 
     def used_by(self, operator: OperatorReport) -> Iterator[tuple[ModelReport, list[tuple[str, Call]]]]:

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
-from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
-from kernels_bench_tools.models.baseline.L2.parallel_linear.column import ColumnParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.merged_column import MergedColumnParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.qkv import QKVParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.replicated import ReplicatedLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.row import RowParallelLinear
+from kernels_bench_tools.models.baseline.L1 import RMSNorm
+from kernels_bench_tools.models.baseline.L2 import (
+    ColumnParallelLinear,
+    FusedMoE,
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    ReplicatedLinear,
+    RowParallelLinear,
+)
 from kernels_bench_tools.models.baseline.parallel_state import tensor_parallel
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
+from kernels_bench_tools.models.calls import level_of
 from kernels_bench_tools.models.config import ModelConfig, config_keys, load_config, splitting_problems
 from kernels_bench_tools.models.derive import derive
 from kernels_bench_tools.records.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
@@ -74,7 +74,7 @@ def kernel_calls(phase: Phase) -> Counter[str]:
 
 
 def leaf_calls(model: nn.Module, calls: Counter[str]) -> dict[str, int]:
-    names = {type(module).__name__ for module in model.modules() if ".L1." in type(module).__module__}
+    names = {type(module).__name__ for module in model.modules() if level_of(module) == 1}
     return {name: count for name, count in calls.items() if name in names}
 
 

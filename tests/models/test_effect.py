@@ -25,7 +25,7 @@ from kernels_bench_tools.models.agreement import (
     keep_experts,
     untied_tokens,
 )
-from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
+from kernels_bench_tools.models.baseline.L1 import SiluAndMul
 from kernels_bench_tools.models.effect import fastest, measure_effect, without_drift
 from kernels_bench_tools.models.forward_pass import PagedPass, random_model
 from kernels_bench_tools.models.replacement import ReplacementError, Substitute, replace

@@ -1,85 +1,41 @@
-"""The modules of models import lower levels and their own only, and a module's imports are those of its class."""
+"""The classes of models use lower levels and their own only; which they use is read from their code."""
 
-import ast
-import re
-from pathlib import Path
-
-import grimp
 import pytest
 
-from kernels_bench_tools.models import baseline
+from kernels_bench_tools.models.baseline import L1, L2, L3, L4
+from kernels_bench_tools.report.imports import imports_of_models
 
-ROOT = baseline.__name__
-FILES = sorted(Path(baseline.__file__).parent.rglob("L*/**/*.py"))
-
-
-@pytest.fixture(scope="module")
-def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("kernels_bench_tools", cache_dir=None)
+USES = {module.class_name: {one.class_name for one in used} for module, used in imports_of_models().items()}
 
 
-def level(module: str) -> int:
-    """Return 1 to 4, 0 for what is below the levels, 5 for what constructs models."""
-    found = re.match(rf"{re.escape(ROOT)}\.L(\d)\b", module)
-    if found:
-        return int(found[1])
-    return 5 if module == f"{ROOT}.build" else 0
+def reached(name: str) -> set[str]:
+    return USES[name].union(*map(reached, USES[name]))
 
 
-def test_no_module_imports_a_higher_level(graph: grimp.ImportGraph) -> None:
-    modules = graph.find_descendants(ROOT)
-    upward = [
-        f"{module} imports {imported}"
-        for module in sorted(modules)
-        for imported in graph.find_modules_directly_imported_by(module)
-        if level(imported) > level(module)
-    ]
+def test_each_class_of_a_level_is_in_the_graph_and_uses_no_higher_level() -> None:
+    levels = {
+        name: level
+        for level, module in enumerate((L1, L2, L3, L4), 1)
+        for name, one in vars(module).items()
+        if getattr(one, "__module__", "") == module.__name__ and isinstance(one, type)
+    }
 
-    assert {level(module) for module in modules} == {0, 1, 2, 3, 4, 5}
-    assert upward == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}.{path.stem}")
-def test_a_module_defines_one_class(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-
-    assert len(classes) == (0 if path.name == "__init__.py" else 1)
+    assert {module.class_name: module.level for module in imports_of_models()} == levels
+    for name, used in USES.items():
+        assert all(levels[one] <= levels[name] for one in used), name
 
 
 @pytest.mark.parametrize(
-    ("importer", "imported"),
+    ("name", "used", "unused"),
     [
-        ("L4.llama", "L3.llama_decoder"),
-        ("L3.llama_decoder", "L2.attention"),
-        ("L2.attention", "L1.store_kvcache"),
-        ("L2.attention", "L1.flash_attn_prefill"),
-        ("L2.attention", "L1.flash_attn_decode"),
-        ("L2.attention", "L2.parallel_linear.qkv"),
-        ("L2.attention", "L2.parallel_linear.row"),
-        ("L2.parallel_linear.qkv", "L1.linear"),
-        ("L2.parallel_linear.row", "L1.allreduce"),
-        ("L3.llama_decoder", "L2.llama_mlp"),
-        ("L2.llama_mlp", "L1.silu_and_mul"),
-        ("L3.llama_decoder", "L1.rms_norm"),
+        ("LlamaForCausalLM", {"LlamaDecoderLayer", "LlamaMLP", "RMSNorm"}, {"FusedMoE", "TopKSoftmax"}),
+        ("MixtralForCausalLM", {"MixtralMoE", "FusedMoE"}, {"LlamaMLP", "Qwen3MoeSparseMoeBlock"}),
+        ("LlamaDecoderLayer", {"LlamaAttention", "LlamaMLP", "RMSNorm"}, {"MixtralMoE"}),
+        ("LlamaAttention", {"StoreKVCache", "FlashAttnPrefill", "FlashAttnDecode", "AllReduce"}, {"SiluAndMul"}),
+        ("QKVParallelLinear", {"ColumnParallelLinear", "Linear"}, {"AllReduce"}),
+        ("RowParallelLinear", {"Linear", "AllReduce"}, {"ColumnParallelLinear"}),
     ],
-)
-def test_a_model_reaches_what_the_hierarchy_says(
-    graph: grimp.ImportGraph, importer: str, imported: str
-) -> None:
-    assert graph.chain_exists(f"{ROOT}.{importer}", f"{ROOT}.{imported}")
-
-
-@pytest.mark.parametrize(
-    ("importer", "imported"),
-    [
-        ("L4.llama", "L2.fused_moe"),
-        ("L4.mixtral", "L2.llama_mlp"),
-        ("L4.mixtral", "L2.qwen3_moe"),
-        ("L2.parallel_linear.qkv", "L1.allreduce"),
-    ],
-)
-def test_a_model_does_not_reach_what_it_does_not_use(
-    graph: grimp.ImportGraph, importer: str, imported: str
-) -> None:
-    assert not graph.chain_exists(f"{ROOT}.{importer}", f"{ROOT}.{imported}")
+)  # fmt: skip
+def test_a_class_reaches_what_the_hierarchy_says(name: str, used: set[str], unused: set[str]) -> None:
+    assert reached(name) >= used
+    assert not reached(name) & unused

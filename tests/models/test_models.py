@@ -20,9 +20,9 @@ from tiny_models import (
 from torch import Tensor
 
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch
-from kernels_bench_tools.models.baseline.L1.allreduce import AllReduce
+from kernels_bench_tools.models.baseline.L1 import AllReduce
+from kernels_bench_tools.models.baseline.L4 import build_model
 
 KINDS = sorted(HUGGINGFACE)
 CLOSE = {"rtol": 0.0, "atol": 1e-4}

@@ -5,24 +5,22 @@ import inspect
 import pytest
 from torch import nn
 
-from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
-from kernels_bench_tools.models.baseline.L1.silu_and_mul import SiluAndMul
-from kernels_bench_tools.models.baseline.L2.attention import LlamaAttention
-from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
-from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
-from kernels_bench_tools.models.baseline.L2.mixtral_moe import MixtralMoE
-from kernels_bench_tools.models.baseline.L2.parallel_embedding.lm_head import ParallelLMHead
-from kernels_bench_tools.models.baseline.L2.parallel_embedding.vocab import VocabParallelEmbedding
-from kernels_bench_tools.models.baseline.L2.parallel_linear.column import ColumnParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.merged_column import MergedColumnParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.qkv import QKVParallelLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.replicated import ReplicatedLinear
-from kernels_bench_tools.models.baseline.L2.parallel_linear.row import RowParallelLinear
-from kernels_bench_tools.models.baseline.L3.llama_decoder import LlamaDecoderLayer
-from kernels_bench_tools.models.baseline.L3.mixtral_decoder import MixtralDecoderLayer
-from kernels_bench_tools.models.baseline.L4.llama import LlamaForCausalLM
-from kernels_bench_tools.models.baseline.L4.mixtral import MixtralForCausalLM
+from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding, SiluAndMul
+from kernels_bench_tools.models.baseline.L2 import (
+    ColumnParallelLinear,
+    FusedMoE,
+    LlamaAttention,
+    LlamaMLP,
+    MergedColumnParallelLinear,
+    MixtralMoE,
+    ParallelLMHead,
+    QKVParallelLinear,
+    ReplicatedLinear,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+)
+from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer, MixtralDecoderLayer
+from kernels_bench_tools.models.baseline.L4 import LlamaForCausalLM, MixtralForCausalLM
 
 FORWARD = {
     LlamaAttention: "positions hidden_states",

@@ -7,7 +7,7 @@ import torch
 from tiny_configs import HUGGINGFACE
 from tiny_models import block_tables, loaded_model, logits, random_tokens, randomize
 
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1 import RotaryEmbedding
 from kernels_bench_tools.models.config import config_from_huggingface, load_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -12,9 +12,8 @@ from torch import nn
 
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare, require_correct
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
-from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
-from kernels_bench_tools.models.baseline.L3.llama_decoder import LlamaDecoderLayer
+from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding
+from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer
 from kernels_bench_tools.operators import causal_lm
 from kernels_bench_tools.operators.causal_lm import model_with
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
-from kernels_bench_tools.models.baseline.L1.rms_norm import RMSNorm
-from kernels_bench_tools.models.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding
 from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 
 OPERATOR: Operator = find_operator("decoder_layer").adapted(in_place=True)

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.models.baseline.L2.llama_mlp import LlamaMLP
+from kernels_bench_tools.models.baseline.L2 import LlamaMLP
 from kernels_bench_tools.operators.mlp import reference
 
 OPERATOR: Operator = find_operator("mlp")

@@ -12,7 +12,7 @@ from torch.nn import functional
 from kernels_bench_tools.measure.changing_inputs import after, turns
 from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.models.baseline.L2.fused_moe import FusedMoE
+from kernels_bench_tools.models.baseline.L2 import FusedMoE
 from kernels_bench_tools.operators.moe import reference
 
 OPERATOR: Operator = find_operator("moe")

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import multiprocessing
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -21,7 +19,6 @@ from kernels_bench_tools.records.model import DERIVED, RANKS, model_keys, read_m
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.report import models
-from kernels_bench_tools.report.imports import imports_of_models
 from kernels_bench_tools.report.operators import find_operators
 from kernels_bench_tools.report.output import keys
 from kernels_bench_tools.report.paths import SitePaths
@@ -351,7 +348,7 @@ def test_a_projects_own_operator_has_models_only_if_it_has_their_workloads(tmp_p
 
 
 def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, monkeypatch):
-    tasks = tmp_path / "package/tasks"
+    tasks = tmp_path / "package/models"
     for folder in ("derived", "configs"):
         shutil.copytree(DERIVED.parent / folder, tasks / folder)
     for module in (model, models):
@@ -375,10 +372,3 @@ def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, mo
 
     assert "1,235,814,401 parameters" in after
     assert "<dd>131073</dd>" in after
-
-
-def test_processes_forked_after_the_imports_were_read_have_them() -> None:
-    expected = imports_of_models()
-
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        assert pool.submit(imports_of_models).result(timeout=30) == expected

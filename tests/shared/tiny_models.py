@@ -6,9 +6,8 @@ import torch
 from tiny_configs import HUGGINGFACE
 from torch import Tensor
 
-from kernels_bench_tools.models.baseline.build import build_model
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import ModelConfig, config_from_huggingface
 
 BLOCK_SIZE = 4

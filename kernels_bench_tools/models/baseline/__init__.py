@@ -5,6 +5,6 @@
     L3  decoder layers
     L4  whole models
 
-A level imports lower ones and itself. Each module file defines one class, so that its imports are those of the class.
+A level uses lower ones and itself; ``kbt graph`` reads which class names which.
 Tokens of all sequences of a batch are rows of one matrix, as in vLLM: (tokens, hidden_size).
 """

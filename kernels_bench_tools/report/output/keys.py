@@ -17,7 +17,6 @@ from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import template_folder
 
 _LIBRARIES = (
-    "grimp",
     "jinja2",
     "latex2mathml",
     "markdown-it-py",

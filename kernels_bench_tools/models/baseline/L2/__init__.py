@@ -1,1 +1,0 @@
-"""Blocks of several kernels."""

@@ -1,1 +1,0 @@
-"""Embeddings whose rows are split over the ranks."""

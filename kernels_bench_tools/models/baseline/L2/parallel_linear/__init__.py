@@ -1,1 +1,0 @@
-"""Linear layers whose weights are split over the ranks."""

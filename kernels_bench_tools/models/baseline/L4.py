@@ -1,0 +1,181 @@
+"""Whole models, and their construction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding
+from kernels_bench_tools.models.baseline.L2 import ParallelLMHead, VocabParallelEmbedding
+from kernels_bench_tools.models.baseline.L3 import (
+    DecoderLayer,
+    LlamaDecoderLayer,
+    MixtralDecoderLayer,
+    Qwen3MoeDecoderLayer,
+)
+from kernels_bench_tools.models.baseline.parallel_state import tensor_parallel
+from kernels_bench_tools.models.config import ModelConfig, ModelType, check_tensor_parallel
+
+
+class LlamaModel(nn.Module):
+    """A model without the product that gives logits; all layers share one rotary embedding.
+
+    Differs from vLLM: ``config`` instead of vLLM's own, ``layer_type`` has no default, and no ``prefix``.
+    """
+
+    def __init__(
+        self, config: ModelConfig, layer_type: Callable[[ModelConfig, nn.Module], DecoderLayer]
+    ) -> None:
+        super().__init__()
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        rotary_emb = RotaryEmbedding(
+            config.head_dim,
+            max_position_embeddings=config.max_position_embeddings,
+            base=config.rope_theta,
+            rope_scaling=config.rope_scaling,
+        )
+        layers = (layer_type(config, rotary_emb) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Return hidden states (tokens, hidden_size) of (tokens,) and (tokens,)."""
+        hidden_states, residual = self.embed_tokens(input_ids), None
+        for layer in self.layers:
+            hidden_states, residual = layer(positions, hidden_states, residual)
+        hidden_states, _ = self.norm(hidden_states, residual)
+        return hidden_states
+
+
+_MERGED: dict[str, tuple[str, str | int]] = {
+    "q_proj": ("qkv_proj", "q"),
+    "k_proj": ("qkv_proj", "k"),
+    "v_proj": ("qkv_proj", "v"),
+    "gate_proj": ("gate_up_proj", 0),
+    "up_proj": ("gate_up_proj", 1),
+}
+"""Layers of a checkpoint that are parts of one here."""
+_EXPERT = re.compile(r"(?P<path>.*\.experts)\.(?P<expert>\d+)\.(?P<layer>\w+)\.weight")
+_EXPERT_SHARDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+
+
+class CausalLM(nn.Module):
+    """A model that predicts the next token; subclasses choose the layers. vLLM has no such class."""
+
+    def __init__(
+        self, config: ModelConfig, layer_type: Callable[[ModelConfig, nn.Module], DecoderLayer]
+    ) -> None:
+        super().__init__()
+        self.model = LlamaModel(config, layer_type)
+        self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Return hidden states (tokens, hidden_size) of (tokens,) and (tokens,), inside ``set_forward_context``."""
+        return self.model(input_ids, positions)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """Return this rank's logits (tokens, own tokens of the vocabulary) of (tokens, hidden_size)."""
+        return self.lm_head(hidden_states)
+
+    def allocate_kv_cache(self, num_blocks: int, block_size: int = 16) -> None:
+        """Make an empty cache for every layer."""
+        for layer in self.model.layers:
+            layer.self_attn.allocate_kv_cache(num_blocks, block_size)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Copy this rank's parts of whole weights with the names of Hugging Face's checkpoints.
+
+        Returns:
+            The names of the parameters here that were loaded, at least in part.
+
+        Raises:
+            AttributeError: There is no parameter for a weight.
+        """
+        loaded = set()
+        for name, weight in weights:
+            own_name, shard = _own_name(name)
+            path, _, parameter = own_name.rpartition(".")
+            module = self.get_submodule(path)
+            load = getattr(module, "weight_loader", _copy)
+            load(getattr(module, parameter), weight, *shard)
+            loaded.add(own_name)
+        return loaded
+
+
+def _own_name(name: str) -> tuple[str, tuple[str | int, ...]]:
+    """Return the parameter here of a checkpoint's weight, and which part of it that is."""
+    expert = _EXPERT.fullmatch(name)
+    if expert:
+        shard = _EXPERT_SHARDS.get(expert["layer"], expert["layer"])
+        merged = "w2_weight" if shard == "w2" else "w13_weight"
+        return f"{expert['path']}.{merged}", (shard, int(expert["expert"]))
+    path, _, parameter = name.rpartition(".")
+    parent, _, layer = path.rpartition(".")
+    if layer not in _MERGED:
+        return name, ()
+    merged, part = _MERGED[layer]
+    return f"{parent}.{merged}.{parameter}", (part,)
+
+
+def _copy(param: Tensor, loaded_weight: Tensor) -> None:
+    param.data.copy_(loaded_weight)
+
+
+class LlamaForCausalLM(CausalLM):
+    """A model of Llama's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, LlamaDecoderLayer)
+
+
+class MixtralForCausalLM(CausalLM):
+    """A model of Mixtral's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, MixtralDecoderLayer)
+
+
+class Qwen3MoeForCausalLM(CausalLM):
+    """A model of Qwen3's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, Qwen3MoeDecoderLayer)
+
+
+MODELS: dict[ModelType, Callable[[ModelConfig], CausalLM]] = {
+    "llama": LlamaForCausalLM,
+    "mistral": LlamaForCausalLM,
+    "mixtral": MixtralForCausalLM,
+    "qwen2": LlamaForCausalLM,
+    "qwen3": LlamaForCausalLM,
+    "qwen3_moe": Qwen3MoeForCausalLM,
+}
+
+
+def build_model(
+    config: ModelConfig,
+    device: str = "meta",
+    *,
+    rank: int = 0,
+    size: int = 1,
+    dtype: torch.dtype | None = None,
+) -> CausalLM:
+    """Return one rank's model with empty weights, of the configuration's dtype unless another is given.
+
+    Raises:
+        ModelError: The model cannot be split over ``size`` ranks.
+        ValueError: There is no such rank.
+    """
+    check_tensor_parallel(config, size)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or getattr(torch, config.dtype))
+    try:
+        with torch.device(device), tensor_parallel(rank, size):
+            return MODELS[config.model_type](config)
+    finally:
+        torch.set_default_dtype(default)
