@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import (
@@ -17,10 +16,10 @@ from kernels_bench_tools.cli.output import (
     note_problem,
     note_unused,
     notebook_records,
+    print_heading,
     print_json,
     terminal_width,
 )
-from kernels_bench_tools.cli.tables import fold_name, new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
@@ -29,7 +28,7 @@ from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_files
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.effect import MODEL_LEVEL, EffectRow
-from kernels_bench_tools.records.model import Phase, read_model_tasks
+from kernels_bench_tools.records.model import read_model_tasks
 from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
@@ -48,13 +47,15 @@ from kernels_bench_tools.results.effect_files import read_effect
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.rows import Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.text import did_you_mean, milliseconds, plural, title_from_name, visible
-
-_VERDICT_WIDTH = len("separately")
-"""Columns of verdicts, which are wrapped at spaces, so that names have room."""
-_FIGURES_WIDTH = 47
-"""Columns of time, speed-up and verdict, and spaces between them."""
-_SHARE_WIDTH = 8
+from kernels_bench_tools.text import (
+    did_you_mean,
+    grouped,
+    milliseconds,
+    plural,
+    table,
+    title_from_name,
+    visible,
+)
 
 
 def choose(
@@ -123,54 +124,61 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
     summary = _summaries(project, [operator])[operator]
     chosen_device = _device(operator, [summary], device)
     wanted = read_axes(operator, axes, summary)
-    choices = [one for found in nearest(summary, chosen_device.slug, wanted) if (one := choose_at(found))]
+    nearby = nearest(summary, chosen_device.slug, wanted)
+    choices = [choice for measured in nearby if (choice := choose_at(measured))]
     if not choices:
         what = f"no workload of {operator} with {axes or 'any shape'} has a ranked result on {chosen_device.slug}"
         raise OperatorError(f"--axes {axes}", what, "", f"`kbt run {operator}` measures it")
     if json:
         print_json({"device": chosen_device, "axes": wanted, "choices": choices})
         return
-    console = table_console(terminal_width())
     shape = ", ".join(f"{name} {value}" for name, value in wanted.items()) or "every measured shape"
-    console.print(visible(f"{operator}, {shape}, on {chosen_device.name}"), style="bold")
+    print_heading(f"{operator}, {shape}, on {chosen_device.name}")
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
-    console.print(_shape_table(choices, console.width - _FIGURES_WIDTH))
-    _print_notes((f"{one.workload}: {note}" for one in choices for note in _notes(one)), console.width)
-    count = Counter(choice.implementation for choice in choices)
+    several = len({choice.dtype for choice in choices}) > 1
+    lines = [
+        _choice_line(f"{choice.workload} {choice.dtype if several else ''}", choice) for choice in choices
+    ]
+    _print_table("workload, fastest", lines)
+    _print_notes(f"{choice.workload}: {note}" for choice in choices for note in _notes(choice))
     total = plural(len(choices), "workload")
-    fastest = (
+    _print_notes(
         f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md"
-        for name, number in count.most_common()
+        for name, number in Counter(choice.implementation for choice in choices).most_common()
     )
-    _print_notes(fastest, console.width)
 
 
 def _choose_for_model(project: Project, model: str, phase: str, device: str, json: bool) -> None:
     tasks = read_model_tasks(model)
     names = [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(operator_of_module(task.module) for one in phases for task in one.tasks)
-    summaries = _summaries(project, [one for one in called if one in operators(project)])
+    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
+    summaries = _summaries(project, [name for name in called if name in operators(project)])
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
-    found = [choose_for_phase(one, summaries, chosen_device.slug) for one in phases]
-    for choice in found:
-        choice.measured_effect = _measured_effect(project, model, chosen_device, choice)
+    chosen = [choose_for_phase(each, summaries, chosen_device.slug) for each in phases]
+    for choices in chosen:
+        choices.measured_effect = _measured_effect(project, model, chosen_device, choices)
     if json:
-        print_json({"model": model, "device": chosen_device, "phases": found})
+        print_json({"model": model, "device": chosen_device, "phases": chosen})
         return
-    for one, choice in zip(phases, found, strict=True):
-        _print_phase(model, one, choice, chosen_device)
-    if missing := unmeasured(found, summaries, chosen_device.slug):
-        print("measure what is near or missing, on that device:")
+    for choices in chosen:
+        print_heading(f"{choices.phase} of {model} on {chosen_device.name}")
+        _print_tasks("calls, kernel, fastest", choices.tasks)
+        _print_notes(_predictions(choices))
+        if any(task.choice for task in choices.blocks):
+            _print_tasks("calls, block, layer or model, fastest", choices.blocks)
+        _print_effect(model, choices)
+    if missing := unmeasured(chosen, summaries, chosen_device.slug):
+        print("to measure what has no record of its own shape, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
 
 
-def _measured_effect(project: Project, model: str, device: Device, found: PhaseChoice) -> list[EffectRow]:
+def _measured_effect(project: Project, model: str, device: Device, choices: PhaseChoice) -> list[EffectRow]:
     """Return the rows of the whole model that ``kbt effect`` has recorded with exactly these implementations and their code."""
-    wanted = {effect_part(name) for name in found.effect}
+    wanted = {effect_part(name) for name in choices.effect}
     for path in (project.root / EFFECTS / device.slug / model).glob("*.jsonl"):
-        if set(path.stem.split("+")) == wanted and (effect := read_effect(path, found.phase)):
+        if set(path.stem.split("+")) == wanted and (effect := read_effect(path, choices.phase)):
             notebooks = {
                 f"{operator}/{path.stem}": path
                 for operator, paths in operators(project).items()
@@ -178,7 +186,7 @@ def _measured_effect(project: Project, model: str, device: Device, found: PhaseC
             }
             code = {
                 name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
-                for name in found.effect
+                for name in choices.effect
                 if name in notebooks
             }
             if not effect.has_other_code(code):
@@ -188,12 +196,12 @@ def _measured_effect(project: Project, model: str, device: Device, found: PhaseC
 
 def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
     """Return the summary of each operator's forward passes: committed records, and newer ones of the last build."""
-    known, build, found = operators(project), last_build(project), {}
+    known, build, summaries = operators(project), last_build(project), {}
     for operator in names:
         notebooks = [survey_notebook(project, path) for path in known[operator]]
-        sources = [Source(records=_records(project, one, build), front=one.front) for one in notebooks]
-        found[operator] = summarize(operator, title_from_name(operator), sources)
-    return found
+        sources = [Source(records=_records(project, each, build), front=each.front) for each in notebooks]
+        summaries[operator] = summarize(operator, title_from_name(operator), sources)
+    return summaries
 
 
 def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:
@@ -202,14 +210,16 @@ def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> li
     sources = [read_committed(path, notebook.operator, on_problem=note_problem) for path in committed]
     if build is not None:
         sources.append(notebook_records(project, build, notebook.name))
-    found: dict[tuple[str, str], dict[int, list[Record]]] = {}
-    for number, records in enumerate(sources):
-        for record in records:
-            if not record.wl.get("mode"):
-                key = (device_of(record).slug, record.workload)
-                found.setdefault(key, {}).setdefault(number, []).append(record)
+    # By device and workload, and then by source.
+    rows = grouped(
+        ((device_of(record).slug, record.workload), (number, record))
+        for number, records in enumerate(sources)
+        for record in records
+        if not record.wl.get("mode")
+    )
     newest = [
-        max(sides.values(), key=lambda side: max(record.ts for record in side)) for sides in found.values()
+        max(grouped(each).values(), key=lambda side: max(record.ts for record in side))
+        for each in rows.values()
     ]
     return [record for records in newest for record in records]
 
@@ -224,7 +234,7 @@ def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
     }
     if not known:
         raise ProjectError("choose", f"no records of {wanted}", "", "`kbt build` measures on this machine")
-    gpus = [one for one in known if known[one].kind == "cuda"]
+    gpus = [name for name in known if known[name].kind == "cuda"]
     if not slug:
         slug = gpus[0] if len(gpus) == 1 else current_device().slug
     if slug not in known:
@@ -234,125 +244,96 @@ def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
     return known[slug]
 
 
-def _shape_table(choices: Sequence[Choice], width: int) -> Table:
-    table = _new_table("workload, fastest")
-    several = len({choice.dtype for choice in choices}) > 1
-    for choice in choices:
-        dtype = f" {choice.dtype}" if several else ""
-        name = f"{fold_name(choice.workload, width)}{dtype}"
-        table.add_row(f"{name}\n  {fold_name(choice.implementation, width - 2)}", *_figures(choice))
-    return table
-
-
-def _new_table(first: str, *more: str) -> Table:
-    table = new_table()
-    table.add_column(first, overflow="fold")
-    table.add_column("ms", justify="right", no_wrap=True)
-    table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=_VERDICT_WIDTH)
-    for title in more:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
-def _figures(choice: Choice) -> list[str]:
+def _choice_line(name: str, choice: Choice, remark: str = "") -> list[str]:
+    """Return a line of a table: what is chosen for, the implementation below it, and its figures."""
     few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
     processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
-    speedup = speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high)
-    return [milliseconds(choice.p50_ms), speedup, f"{processes}{choice.verdict.value}"]
+    return [
+        f"{name.rstrip()}\n  {choice.implementation}{remark}",
+        milliseconds(choice.p50_ms),
+        speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high),
+        f"{processes}{choice.verdict.value}",
+    ]
 
 
-def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -> None:
-    console = table_console(terminal_width())
-    console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold")
-    table = _new_table("calls, kernel, fastest", "share")
-    width = console.width - _FIGURES_WIDTH - _SHARE_WIDTH
-    notes = _add_tasks(table, found.tasks, width)
-    if table.row_count:
-        console.print(table)
-    _print_notes([*notes, *_predictions(found)], console.width)
-    blocks = _new_table("calls, block, layer or model, fastest")
-    notes = _add_tasks(blocks, found.blocks, width)
-    if blocks.row_count:
-        console.print(blocks)
-        _print_notes(notes, console.width)
-    if found.measured_effect:
-        layers = (
-            f" with {plural(count, 'layer')}" if (count := found.measured_effect[0].effect.layers) else ""
-        )
-        print(f"effect on the whole model{layers}, of one implementation for each operator:")
-        for row in found.measured_effect:
-            speedup = speedup_with_interval(row.speedup, row.low, row.high)
-            predicted = speedup_with_interval(row.predicted, None, None)
-            print(f"  {row.effect.module}: {speedup}, predicted {predicted}: {row.verdict.value}")
-    elif found.effect:
-        together = ["--together"] if len(found.effect) > 1 else []
-        print("effect on the whole model: not measured in these records; to measure it:")
-        print(_command(["kbt effect", *found.effect, *together, f"--model {model}", f"--phase {phase.name}"]))
-    print()
+def _print_table(first: str, lines: Sequence[Sequence[str]]) -> None:
+    titles = [first, "ms", "speed-up [95 %]", "verdict", "share"]
+    if lines:
+        print(table([titles[: len(lines[0])], *lines], right={1, 2, 4}, width=terminal_width()))
 
 
-def _add_tasks(table: Table, tasks: Sequence[TaskChoice], width: int) -> list[str]:
-    """Add a row for each task with a choice; return the notes on them, and which are left out."""
-    notes = []
+def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
+    """Print a line for each task with a choice, notes on them, and which tasks are left out."""
+    lines, notes = [], []
+    shares = any(task.share is not None for task in tasks)
     for task in tasks:
         if (choice := task.choice) is None:
             continue
-        near = " (near)" if choice.near else ""
-        name = f"{task.calls} {_label(task)}\n  {fold_name(choice.implementation, width - 2)}{near}"
-        share = [] if task.share is None else [f"{100 * task.share:.1f} %"]
-        table.add_row(name, *_figures(choice), *share)
+        label = _label(task)
+        line = _choice_line(f"{task.calls} {label}", choice, " (near)" if choice.near else "")
+        share = "" if task.share is None else f"{100 * task.share:.1f} %"
+        lines.append([*line, share] if shares else line)
         if choice.near:
             far = "" if task.ms is not None else ", too far for a share and an estimate"
-            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload}){far}")
-        notes += [f"{_label(task)}: {note}" for note in _notes(choice)]
-    for reason, names in _left_out(tasks).items():
-        notes.append(f"left out, {reason}: {', '.join(names)}")
-    return notes
+            notes.append(f"{label}: nearest measured: {choice.near} ({choice.workload}){far}")
+        notes += [f"{label}: {note}" for note in _notes(choice)]
+    left_out = grouped((task.reason, task) for task in tasks if task.choice is None)
+    for reason, others in left_out.items():
+        calls: Counter[str] = Counter()
+        for task in others:
+            calls[task.module] += task.calls
+        counted = ", ".join(f"{module} ({plural(count, 'call')})" for module, count in calls.items())
+        why = "no operator computes it" if reason == NO_OPERATOR else reason
+        notes.append(f"left out, {why}: {counted}")
+    _print_table(first, lines)
+    _print_notes(notes)
 
 
 def _label(task: TaskChoice) -> str:
     """Return the class of a module with the shapes that tell its calls apart."""
-    tensors = [one.partition(" ")[::2] for one in task.inputs]
+    tensors = [each.partition(" ")[::2] for each in task.inputs]
     # An embedding and a model get numbers of tokens only.
     others = (kind for name, kind in tensors if name != "weight" and not kind.startswith("int"))
-    first = next(others, tensors[0][1])
-    shape = first[first.index("[") :]
-    weight = next((" x " + kind[kind.index("[") :] for name, kind in tensors if name == "weight"), "")
+    shapes = [next(others, tensors[0][1]), *(kind for name, kind in tensors if name == "weight")]
     residual = " + residual" if any(name == "residual" for name, _ in tensors) else ""
-    return f"{task.module}{residual} {shape}{weight}"
+    sizes = " x ".join(shape[shape.index("[") :].replace(", ", ",") for shape in shapes[:2])
+    return f"{task.module}{residual} {sizes}"
 
 
-def _left_out(tasks: Iterable[TaskChoice]) -> Mapping[str, list[str]]:
-    """Return the kernels without a choice, with their calls, by the reason."""
-    calls: dict[str, Counter[str]] = {}
-    for task in tasks:
-        if task.choice is None:
-            reason = "no operator computes it" if task.reason == NO_OPERATOR else task.reason
-            calls.setdefault(reason, Counter())[task.module] += task.calls
-    return {
-        reason: [f"{module} ({plural(count, 'call')})" for module, count in found.items()]
-        for reason, found in calls.items()
-    }
-
-
-def _predictions(found: PhaseChoice) -> Iterator[str]:
+def _predictions(choices: PhaseChoice) -> Iterator[str]:
     """Yield what all choices give together, for kernels that were measured as they are called, and with near ones."""
 
     def counted(prediction: Prediction) -> str:
-        calls = sum(task.calls for task in found.tasks)
-        kernels = f"{prediction.tasks} of {plural(len(found.tasks), 'kernel')}"
+        calls = sum(task.calls for task in choices.tasks)
+        kernels = f"{prediction.tasks} of {plural(len(choices.tasks), 'kernel')}"
         return f"{kernels}, {prediction.calls} of {plural(calls, 'call')}"
 
-    if one := found.measured:
-        speedup = speedup_with_interval(one.speedup, one.speedup_low, one.speedup_high)
-        times = f"{milliseconds(one.baseline_ms)} to {milliseconds(one.ms)} ms"
-        yield f"predicted for these, without near ones ({counted(one)}): {speedup}, {times}"
+    if exact := choices.measured:
+        speedup = speedup_with_interval(exact.speedup, exact.speedup_low, exact.speedup_high)
+        times = f"{milliseconds(exact.baseline_ms)} to {milliseconds(exact.ms)} ms"
+        yield f"predicted for measured shapes ({counted(exact)}): {speedup}, {times}"
     else:
         yield "predicted: nothing, as no kernel was measured with its own shape"
-    if one := found.estimated:
-        speedup = speedup_with_interval(one.speedup, None, None)
-        yield f"estimated with near ones ({counted(one)}): {speedup}, with times in proportion to sizes"
+    if near := choices.estimated:
+        speedup = speedup_with_interval(near.speedup, None, None)
+        yield f"estimated with near shapes ({counted(near)}): {speedup}, times in proportion to sizes"
+
+
+def _print_effect(model: str, choices: PhaseChoice) -> None:
+    """Print the recorded effect of the choices on the whole model, or the command that measures it."""
+    if rows := choices.measured_effect:
+        layers = f" with {plural(count, 'layer')}" if (count := rows[0].effect.layers) else ""
+        print(f"effect on the whole model{layers}, of one implementation for each operator:")
+        for row in rows:
+            speedup = speedup_with_interval(row.speedup, row.low, row.high)
+            predicted = speedup_with_interval(row.predicted, None, None)
+            print(f"  {row.effect.module}: {speedup} (predicted {predicted}), {row.verdict.value}")
+    elif choices.effect:
+        together = ["--together"] if len(choices.effect) > 1 else []
+        print("effect on the whole model: not measured in these records; to measure it:")
+        options = [*together, f"--model {model}", f"--phase {choices.phase}"]
+        print(_command(["kbt effect", *choices.effect, *options]))
+    print()
 
 
 def _notes(choice: Choice) -> Iterator[str]:
@@ -362,9 +343,9 @@ def _notes(choice: Choice) -> Iterator[str]:
         yield "not chosen: " + ", ".join(f"{name} ({why})" for name, why in choice.faster.items())
 
 
-def _print_notes(notes: Iterable[str], width: int) -> None:
+def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
-        print(visible(_folded(note, width, "  ")))
+        print(visible(_folded(note, terminal_width(), "  ")))
 
 
 def _command(parts: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
@@ -21,12 +20,12 @@ from kernels_bench_tools.cli.output import (
     finish,
     note,
     notebook_records,
+    print_heading,
     print_json,
     terminal_width,
 )
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
-from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.models.config import config_digest, config_from_huggingface
@@ -57,7 +56,7 @@ from kernels_bench_tools.results.effect import effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, visible
+from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, table, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100
@@ -256,58 +255,50 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
 
 
 def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
-    console = table_console(terminal_width())
     operator, _, notebook = path.partition(f"/{IMPLEMENTATIONS}/")
-    for name, group in groupby(rows, key=lambda row: row.effect.phase):
+    for phase, group in groupby(rows, key=lambda row: row.effect.phase):
         shown = list(group)
-        named = [f"{operator}/{notebook.removesuffix('.md')}", *shown[0].effect.others]
+        names = ", ".join([f"{operator}/{notebook.removesuffix('.md')}", *shown[0].effect.others])
         layers = f" with {plural(count, 'layer')}" if (count := shown[0].effect.layers) else ""
-        console.print(
-            f"{', '.join(named)} in {model}{layers}, {name}, on {device}, "
-            f"{plural(shown[0].processes, 'process', 'es')}",
-            style="bold",
-        )
-        console.print(_table(shown, console.width))
-        console.print(_notes(shown))
+        processes = plural(shown[0].processes, "process", "es")
+        print_heading(f"{names} in {model}{layers}, {phase}, on {device}, {processes}")
+        print(_effect_table(shown, terminal_width()))
+        print(visible(_notes(shown)))
         if breakdown := breakdown_of(shown):
-            console.print(_parts(breakdown))
+            print(_breakdown_table(breakdown))
             for how, ms in breakdown.idle.items():
-                console.print(f"{how}: the device waits {milliseconds(ms)} ms of a pass\n")
+                print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
 
 
-def _table(rows: list[EffectRow], width: int) -> Table:
-    table = new_table()
-    table.add_column("level and calls", overflow="fold")
+def _effect_table(rows: list[EffectRow], width: int) -> str:
     wide = width >= _WIDE
-    for title in ("without\nms", *(["with\nms"] if wide else []), "predicted", "measured [95 %]"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=None if wide else len("below noise"))
+    lines = [["level and calls", "without\nms", "with\nms", "predicted", "measured [95 %]", "verdict"]]
     for row in rows:
         effect = row.effect
         calls = f"\n  {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
-        table.add_row(
-            f"L{effect.level} {effect.module}{calls}",
-            milliseconds(row.baseline_ms),
-            *([milliseconds(row.candidate_ms)] if wide else []),
-            speedup_with_interval(row.predicted, None, None) if row.predicted else "",
-            speedup_with_interval(row.speedup, row.low, row.high),
-            row.verdict.value,
+        lines.append(
+            [
+                f"L{effect.level} {effect.module}{calls}",
+                milliseconds(row.baseline_ms),
+                milliseconds(row.candidate_ms),
+                speedup_with_interval(row.predicted, None, None) if row.predicted else "",
+                speedup_with_interval(row.speedup, row.low, row.high),
+                row.verdict.value,
+            ]
         )
-    return table
+    if not wide:
+        lines = [[*line[:2], *line[3:]] for line in lines]
+    return table(lines, right=range(1, len(lines[0]) - 1), width=width)
 
 
-def _parts(breakdown: Breakdown) -> Table:
-    table = new_table(title="Kernels of a pass without it")
-    table.add_column("kernel", overflow="fold")
-    for title in ("calls", "alone ms", "in the pass ms", "share"):
-        table.add_column(title, justify="right", no_wrap=True)
-    total = breakdown.total_ms
+def _breakdown_table(breakdown: Breakdown) -> str:
+    lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
     for part in breakdown.parts:
         alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
         calls = str(part.calls) if part.module else ""
-        share = f"{part.ms / total:.1%}" if total else ""
-        table.add_row(part.module or "outside of kernels", calls, alone, milliseconds(part.ms), share)
-    return table
+        share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
+        lines.append([part.module or "outside of kernels", calls, alone, milliseconds(part.ms), share])
+    return table(lines, right=range(1, 5), width=terminal_width())
 
 
 def _notes(rows: list[EffectRow]) -> str:

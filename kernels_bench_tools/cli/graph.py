@@ -7,19 +7,16 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.tree import Tree
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import print_json
-from kernels_bench_tools.cli.tables import new_table, table_console
+from kernels_bench_tools.cli.output import print_json, terminal_width
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.report.imports import Module, imports_of_models
-from kernels_bench_tools.text import did_you_mean, plural
+from kernels_bench_tools.text import did_you_mean, plural, table, wrapped
 
 Uses = Mapping[Module, Sequence[Module]]
 """The classes that each class uses itself."""
-_WIDTH = 80
 
 
 class User(msgspec.Struct):
@@ -117,46 +114,40 @@ def _count(phase: Phase, module: Module) -> int:
 
 
 def _print_reach(found: Reach) -> None:
-    console = table_console(_WIDTH)
     number = plural(len(found.users), "module") if found.users else "no module"
     print(f"{_label(found.module)} is used by {number}\n")
-    for one in found.users:
-        called = f"calls it in {plural(len(one.models), 'model')}" if one.models else "only names it"
-        print(f"{_label(one.module)} {called}")
-        console.print(f"    {' > '.join(one.through)}")
-    table = new_table()
+    for user in found.users:
+        called = f"calls it in {plural(len(user.models), 'model')}" if user.models else "only names it"
+        print(f"{_label(user.module)} {called}")
+        print(*wrapped(f"    {' > '.join(user.through)}", terminal_width()), sep="\n")
     phases = list(dict.fromkeys(phase for calls in found.calls.values() for phase in calls))
-    table.add_column("calls in a forward pass", no_wrap=True)
-    for phase in phases:
-        table.add_column(phase, justify="right")
+    lines = [["calls in a forward pass", *phases]]
     for model, calls in found.calls.items():
-        table.add_row(model, *(str(calls.get(phase, 0)) for phase in phases))
+        lines.append([model, *(str(calls.get(phase, 0)) for phase in phases)])
     print()
     if found.calls:
-        console.print(table)
+        print(table(lines, right=range(1, len(phases) + 1)))
     else:
         print("No model calls it on one GPU.")
 
 
 def _print_trees(uses: Uses, json: bool) -> None:
-    """Print what each model uses; what a tree has already shown is shown there without its imports."""
+    """Print what each model uses; what a tree has already shown is shown there without what it uses."""
     if json:
-        print_json({module.class_name: [one.class_name for one in found] for module, found in uses.items()})
+        print_json({module.class_name: [each.class_name for each in used] for module, used in uses.items()})
         return
-    used = {one for found in uses.values() for one in found}
+
+    def show(module: Module, before: str, shown: set[Module]) -> None:
+        print(f"{before}{_label(module)}")
+        if module not in shown:
+            shown.add(module)
+            for each in uses[module]:
+                show(each, f"{before}  ", shown)
+
+    used = {each for modules in uses.values() for each in modules}
     for module in uses:
         if module not in used:
-            tree = Tree(_label(module), guide_style="dim")
-            _add(tree, module, uses, set())
-            table_console(_WIDTH).print(tree)
-
-
-def _add(tree: Tree, module: Module, uses: Uses, shown: set[Module]) -> None:
-    for one in uses[module]:
-        branch = tree.add(_label(one))
-        if one not in shown:
-            shown.add(one)
-            _add(branch, one, uses, shown)
+            show(module, "", set())
 
 
 def _label(module: Module) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -11,8 +12,15 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import note_problem, note_unused, print_json, survey_notebooks
-from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
+from kernels_bench_tools.cli.output import (
+    count_processes,
+    note_problem,
+    note_unused,
+    print_heading,
+    print_json,
+    survey_notebooks,
+    terminal_width,
+)
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
@@ -22,11 +30,9 @@ from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.results.views import view_of
-from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
+from kernels_bench_tools.text import did_you_mean, grouped, plural, table, title_from_name, visible
 
 NOT_MEASURED, STALE = "not measured", "stale"
-_WIDTH = 200
-"""Of tables that go to a pipe, which must not be folded."""
 
 
 class Selection(NamedTuple):
@@ -59,10 +65,6 @@ class Coverage(msgspec.Struct, kw_only=True):
     """Whether the code of the cell changed after some of it was measured."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
     """Number of workloads without a rankable latency, by status."""
-
-
-Recorded = dict[str, dict[Selection, list[Record]]]
-"""The records of an operator, by implementation."""
 
 
 def list_notebooks(
@@ -123,32 +125,33 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
 
     What is recorded of another implementation of the operator only is yielded with no rows.
     """
-    recorded: dict[Path, Recorded] = {}
+    recorded: dict[Path, dict[tuple[str, Selection], list[Record]]] = {}
     for notebook in notebooks:
         folder = notebook.path.parents[1]
         if folder not in recorded:
-            recorded[folder] = defaultdict(lambda: defaultdict(list))
-            for path in record_files(folder):
-                for entry in read_committed(path, notebook.operator, on_problem=note_problem):
-                    view = view_of(entry.wl)
-                    slug = entry.device.slug if entry.device else ""
-                    selection = Selection(slug, view.mode or FORWARD, view.set)
-                    recorded[folder][path.stem][selection].append(entry)
-        yield from _cover(notebook, recorded[folder])
+            recorded[folder] = grouped(
+                ((path.stem, _selection(record)), record)
+                for path in record_files(folder)
+                for record in read_committed(path, notebook.operator, on_problem=note_problem)
+            )
+        own = {
+            each: rows for (name, each), rows in recorded[folder].items() if name == notebook.implementation
+        }
+        complete = {selection.device for selection in own if not selection.set}
+        code = {cell.id: cell.code for cell in notebook.cells}
+        for selection in sorted({selection for _, selection in recorded[folder]}):
+            row = Coverage(
+                operator=notebook.operator, implementation=notebook.implementation, **selection._asdict()
+            )
+            if selection in own:
+                yield _fill(row, own[selection], code)
+            elif selection.set and selection.device not in complete:
+                yield row
 
 
-def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
-    own = recorded[notebook.implementation]
-    code = {cell.id: cell.code for cell in notebook.cells}
-    complete = {selection.device for selection in own if not selection.set}
-    for selection in sorted({one for selections in recorded.values() for one in selections}):
-        row = Coverage(
-            operator=notebook.operator, implementation=notebook.implementation, **selection._asdict()
-        )
-        if selection in own:
-            yield _fill(row, own[selection], code)
-        elif selection.set and selection.device not in complete:
-            yield row
+def _selection(record: Record) -> Selection:
+    view = view_of(record.wl)
+    return Selection(record.device.slug if record.device else "", view.mode or FORWARD, view.set)
 
 
 def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
@@ -180,24 +183,22 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
     if json:
         print_json({"records": rows})
         return
-    console = table_console(_WIDTH)
-    for device in sorted({row.device for row in rows}):
-        table = new_table(title=device)
-        table.add_column("implementation", overflow="fold", min_width=16)
-        for column in ("set", "measured", "processes", "since"):
-            table.add_column(column, no_wrap=True)
-        table.add_column("remark", overflow="fold", min_width=14)
-        for row in rows:
-            if row.device == device:
-                table.add_row(
-                    f"{row.operator}/{row.implementation}",
-                    (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
-                    f"{row.measured} of {row.workloads}" if row.workloads else "-",
-                    str(row.processes or "-"),
-                    row.date or "-",
-                    _remark(row),
-                )
-        console.print(table, "")
+    for device, covered in grouped((row.device, row) for row in rows).items():
+        print_heading(device)
+        lines = [["implementation", "set", "measured", "processes", "since", "remark"]]
+        lines += [
+            [
+                f"{row.operator}/{row.implementation}",
+                (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
+                f"{row.measured} of {row.workloads}" if row.workloads else "-",
+                str(row.processes or "-"),
+                row.date or "-",
+                _remark(row),
+            ]
+            for row in sorted(covered, key=lambda row: (row.operator, row.implementation))
+        ]
+        _print_table(lines)
+        print()
     stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
 
@@ -218,19 +219,17 @@ def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
     if json:
         print_json(msgspec.to_builtins(found))
         return
-    console = table_console(_WIDTH)
-    for one in found.phases:
-        size = f"{plural(one.sequences, 'sequence')}, {plural(one.tokens, 'new token')} each"
-        table = new_table(title=f"{one.name}: {size}, context {one.context}")
-        for column in ("level", "module and where", "calls"):
-            table.add_column(column, no_wrap=True, justify="left" if column.startswith("module") else "right")
-        table.add_column("inputs", overflow="fold")
-        for task in one.tasks:
+    for shown in found.phases:
+        size = f"{plural(shown.sequences, 'sequence')}, {plural(shown.tokens, 'new token')} each"
+        print_heading(f"{shown.name}: {size}, context {shown.context}")
+        lines = [["level", "module and where", "calls", "inputs"]]
+        for task in shown.tasks:
             if phase or task.level == 1:
                 where = [path.replace("model.layers.*.", "*.") or "the model" for path in task.paths]
                 name = "\n  ".join([task.module, *where])
-                table.add_row(str(task.level), name, str(task.calls), "\n".join(task.inputs))
-        console.print(table, "")
+                lines.append([str(task.level), name, str(task.calls), "\n".join(task.inputs)])
+        _print_table(lines, right={0, 2})
+        print()
     print(f"{found.model}, {found.parameters:,} parameters; configuration: {found.source}")
 
 
@@ -251,15 +250,19 @@ def _describe(notebook: Notebook) -> dict[str, Any]:
 
 
 def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
-    table = new_table()
-    for column in ("operator", "implementation", "family", "requires", "records of"):
-        table.add_column(column, overflow="fold")
+    lines = [["implementation", "family", "needs", "records of"]]
     for entry in listed:
         family = entry["family"] + (" (baseline)" if entry["baseline"] else "")
         requires, recorded = " or ".join(entry["requires"]), ", ".join(entry["recorded"])
-        table.add_row(entry["operator"], entry["implementation"], family, requires or "-", recorded or "-")
-    table_console(_WIDTH).print(table)
+        name = f"{entry['operator']}/{entry['implementation']}"
+        lines.append([name, family, requires or "-", recorded or "-"])
+    _print_table(lines)
     count = len({entry["operator"] for entry in listed})
     print(f"\n{plural(count, 'operator')}, {plural(len(listed), 'implementation')}")
     if others:
         print(visible("other notebooks: " + ", ".join(others)))
+
+
+def _print_table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+    """Print a table, in which a terminal's lines are wrapped, but not those of a pipe, so that names are whole there."""
+    print(table(lines, right, terminal_width() if sys.stdout.isatty() else 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
@@ -48,6 +49,11 @@ def short_path(path: Path) -> str:
 def terminal_width() -> int:
     """Return the columns of the terminal, or of ``COLUMNS``; 80 where output is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns
+
+
+def print_heading(text: str) -> None:
+    """Print what the lines below are about, in bold on a terminal."""
+    typer.secho(visible(text), bold=True)
 
 
 def last_build(project: Project) -> BuildRun | None:
@@ -152,6 +158,17 @@ def notebook_records(project: Project, build: BuildRun, path: str) -> list[Recor
     owner = cell_owner(path, build.device)
     cells = (cell for notebook in build.notebooks if notebook.path == path for cell in notebook.cells)
     return [record for cell in cells for record in cell_records(project, cell, owner)]
+
+
+def count_processes(records: Iterable[Record]) -> int:
+    """Return in how many processes the records were measured."""
+    return len({record.process for record in records if record.outcome.ran})
+
+
+def processes_suffix(records: Iterable[Record]) -> str:
+    """Return the number of processes as the end of a title; empty if nothing was measured."""
+    count = count_processes(records)
+    return f", {plural(count, 'process', 'es')}" if count else ""
 
 
 def survey_notebooks(project: Project, paths: Iterable[Path]) -> list[Notebook]:

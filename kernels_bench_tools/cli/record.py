@@ -13,9 +13,8 @@ import typer
 from msgspec.structs import replace
 
 from kernels_bench_tools.cli import USER_MISTAKE
-from kernels_bench_tools.cli.output import last_build, note_problem
+from kernels_bench_tools.cli.output import last_build, note_problem, processes_suffix
 from kernels_bench_tools.cli.progress import PlainProgress
-from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators

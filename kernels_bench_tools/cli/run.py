@@ -18,14 +18,17 @@ from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
+    count_processes,
     finish,
     note,
     notebook_records,
+    print_heading,
     print_json,
+    processes_suffix,
     short_path,
     terminal_width,
 )
-from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
+from kernels_bench_tools.cli.tables import comparison_table
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
@@ -253,19 +256,17 @@ def _print_results(shown: Sequence[_CellResult]) -> None:
 
 
 def _print_comparison(one: _CellResult) -> None:
-    console = table_console(terminal_width())
     title, rows = one.comparisons
-    heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
-    console.print(visible(heading), style="bold")
+    print_heading(f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}")
     if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
         rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
-        console.print(comparison_table(rows, title, console.width))
+        print(comparison_table(rows, title, terminal_width()))
     elif one.cell.stdout:
         printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
         print(visible(printed), end="")
     if one.cell.status and one.cell.status.failed and not rows:
-        console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red")
+        print(visible(f"{one.cell.status.label}: {one.cell.reason}"))
     outcomes = {entry.outcome for entry in one.records}
     raised = any(outcome.failed and not outcome.ran for outcome in outcomes)
     if one.cell.stderr and (one.cell.exit_code or raised):  # the log has the traceback

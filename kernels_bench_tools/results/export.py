@@ -29,12 +29,10 @@ from kernels_bench_tools.results.metrics import (
     speedup_with_interval,
 )
 from kernels_bench_tools.results.views import axis_names, axis_title
-from kernels_bench_tools.text import MISSING, plural
+from kernels_bench_tools.text import MISSING, plural, table, wrapped
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_LEAST_WIDTH = 14
-"""Characters of a last column that is wrapped beside the others."""
 _DIGITS = 6
 """Significant digits of numbers, more than any timer's."""
 _TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI High (ms)", "Reps")
@@ -125,7 +123,7 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
     blocks = [
         "\n".join(wrapped(heading, width)),
-        aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
+        indented_table([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
     ]
     # The ranking has the reason of a row that passed nothing.
     measured = [row for row in view.rows if row.passed]
@@ -135,8 +133,8 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
         for at, workload in enumerate(view.workloads if measured else ()):
             lines = _with_texts([_point_line(row.title, row.points[at], narrow=narrow) for row in measured])
             right = set(range(1, len(lines[0]) - 1))
-            tables.append(f"{workload.name}\n{aligned(lines, right, width=width if narrow else 0)}")
-        if not width or all(len(line) <= width for table in tables for line in table.splitlines()):
+            tables.append(f"{workload.name}\n{indented_table(lines, right, width if narrow else 0)}")
+        if not width or all(len(line) <= width for text in tables for line in text.splitlines()):
             break
     return "\n\n".join([*blocks, *tables]) + "\n"
 
@@ -183,36 +181,9 @@ def _outcome(status: Status, reason: str) -> str:
     return f"{status.label}: {reason}" if reason else status.label
 
 
-def aligned(lines: Sequence[Sequence[str]], right: set[int], width: int = 0) -> str:
-    """Return the lines with their columns aligned, two spaces apart and two in front.
-
-    With a ``width`` in characters, texts of the last column are wrapped at spaces, or moved to lines of their own.
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    start = 2 + sum(size + 2 for size in widths[:-1])
-    made = []
-    for line in lines:
-        cells = [
-            text.rjust(size) if index in right else text.ljust(size)
-            for index, (text, size) in enumerate(zip(line, widths, strict=True))
-        ]
-        if not width or start + len(line[-1]) <= width:
-            made.append("  " + "  ".join(cells).rstrip())
-            continue
-        before = "  " + "  ".join(cells[:-1])
-        if width - start >= min(_LEAST_WIDTH, widths[-1]):
-            first, *more = wrapped(line[-1], width - start)
-            made += [f"{before}  {first}", *(" " * start + text for text in more)]
-        else:
-            made += [before.rstrip(), *(f"      {text}" for text in wrapped(line[-1], width - 6))]
-    return "\n".join(made)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most ``width`` characters, 0 for one line; no word is cut."""
-    if not width:
-        return [text]
-    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+def indented_table(rows: Iterable[Sequence[str]], right: set[int], width: int) -> str:
+    """Return a table with two spaces in front of its lines."""
+    return textwrap.indent(table(rows, right, max(width - 2, 0)), "  ")
 
 
 def markdown_table(

@@ -25,7 +25,7 @@ from kernels_bench_tools.records.suite import (
 )
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
-from kernels_bench_tools.results.export import Value, aligned, csv_text, markdown_table
+from kernels_bench_tools.results.export import Value, csv_text, indented_table, markdown_table
 from kernels_bench_tools.results.metrics import speedup_text
 from kernels_bench_tools.text import MISSING, milliseconds, quantity
 
@@ -210,10 +210,10 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
 
 def _device_text(device: SuiteDevice, width: int) -> str:
     lines = [[*_texts(row), row.reason] for row in device.rows]
-    table = aligned([[*_COLUMNS, ""], *lines], right={1, 2, 3, 5, 6, 7, 9})
+    table = indented_table([[*_COLUMNS, ""], *lines], {1, 2, 3, 5, 6, 7, 9}, 0)
     if width and max(map(len, table.splitlines())) > width:
         narrow = [[*line[:3], row.reason or line[3]] for line, row in zip(lines, device.rows, strict=True)]
-        table = aligned([_NARROW_COLUMNS, *narrow], right={1, 2}, width=width)
+        table = indented_table([_NARROW_COLUMNS, *narrow], {1, 2}, width)
     rule = "=" * (width or len(table.partition("\n")[0]))
     return f"{rule}\n {HEADING} · {device.name}\n{rule}\n{table}\n{rule}\n"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from projects import run_kbt
-from rich.console import Console
 from written_records import write_implementation
 
 from kernels_bench_tools.cli.tables import comparison_table
@@ -92,10 +91,7 @@ def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(ope
 
 
 def printed(row: Comparison, width: int) -> str:
-    console = Console(width=width)
-    with console.capture() as found:
-        console.print(comparison_table([row], "PyTorch Layer Norm", width))
-    return found.get()
+    return comparison_table([row], "PyTorch Layer Norm", width)
 
 
 def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() -> None:
