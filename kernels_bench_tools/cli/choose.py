@@ -33,8 +33,8 @@ from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
 from kernels_bench_tools.results.choose import (
-    NO_OPERATOR,
     Choice,
+    Measurements,
     PhaseChoice,
     TaskChoice,
     choose_for_phase,
@@ -156,7 +156,8 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
     summaries = _summaries(project, [name for name in called if name in operators(project)])
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
-    chosen = [choose_for_phase(each, summaries, chosen_device.slug) for each in phases]
+    measurements = Measurements(summaries, chosen_device.slug)
+    chosen = [choose_for_phase(each, measurements) for each in phases]
     for choices in chosen:
         choices.measured_effect = _measured_effect(project, model, chosen_device, choices)
     if json:
@@ -169,7 +170,7 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
         if any(task.choice for task in choices.blocks):
             _print_tasks("calls, block, layer or model, fastest", choices.blocks)
         _print_effect(model, choices)
-    if missing := unmeasured(chosen, summaries, chosen_device.slug):
+    if missing := unmeasured(chosen, measurements):
         print("to measure what has no record of its own shape, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
 
@@ -274,7 +275,8 @@ def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
         share = "" if task.share is None else f"{100 * task.share:.1f} %"
         lines.append([*line, share] if shares else line)
         if choice.near:
-            far = "" if task.ms is not None else ", too far for a share and an estimate"
+            estimated = task.ms is not None or choice.baseline_ms is None
+            far = "" if estimated else ", too far for a share and an estimate"
             notes.append(f"{label}: nearest measured: {choice.near} ({choice.workload}){far}")
         notes += [f"{label}: {note}" for note in _notes(choice)]
     left_out = grouped((task.reason, task) for task in tasks if task.choice is None)
@@ -283,8 +285,7 @@ def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
         for task in others:
             calls[task.module] += task.calls
         counted = ", ".join(f"{module} ({plural(count, 'call')})" for module, count in calls.items())
-        why = "no operator computes it" if reason == NO_OPERATOR else reason
-        notes.append(f"left out, {why}: {counted}")
+        notes.append(f"left out, {reason}: {counted}")
     _print_table(first, lines)
     _print_notes(notes)
 

@@ -8,7 +8,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from kernels_bench_tools.report.imports import Module
-from kernels_bench_tools.report.models import ModelReport
+from kernels_bench_tools.results.models import ModelReport
 
 Imports = Mapping[Module, Sequence[Module]]
 """The modules that each module uses."""

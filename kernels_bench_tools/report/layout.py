@@ -17,12 +17,12 @@ from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.devices import ReportDevice, read_readings
 from kernels_bench_tools.report.effects import Effects
-from kernels_bench_tools.report.models import Models
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
+from kernels_bench_tools.results.models import Models
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Site:
     artifacts: Sequence[Artifact]
     selfchecks: SelfChecks
     models: Models
+    model_operators: Mapping[str, OperatorReport]
+    """Operators that compute kernels of models, by the name of the one that comes with this package."""
     effects: Effects
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,10 @@ from kernels_bench_tools.records.build import (
     operator_of,
 )
 from kernels_bench_tools.records.committed import is_linked, record_files
+from kernels_bench_tools.records.model_workloads import OPERATORS as MODEL_OPERATORS
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
+from kernels_bench_tools.records.settings import find_settings, operator_modules
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
@@ -246,6 +249,20 @@ def find_operators(
     named = _named_first(notebooks)
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
     return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
+
+
+def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:
+    """Return the operators that compute kernels of models, by the name of the one that comes with this package.
+
+    A module of the project's own that has such a name is another operator, unless it has workload sets of models, too.
+    """
+    settings = find_settings(root)
+    own = operator_modules(
+        root / (settings[1].get("operators", OWN_OPERATORS) if settings else OWN_OPERATORS)
+    )
+    others = {name for name, file in own.items() if b"model_sets(" not in file.read_bytes()}
+    named = ((operator.folder.rpartition("/")[2], operator) for operator in operators)
+    return {name: operator for name, operator in named if name in MODEL_OPERATORS - others}
 
 
 def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:

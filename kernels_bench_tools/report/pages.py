@@ -21,6 +21,7 @@ from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.effects import device_effects
 from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
 from kernels_bench_tools.report.import_graph import imports_svg, model_imports
+from kernels_bench_tools.report.imports import imports_of_models
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -141,10 +142,12 @@ def _operator_page(
             *([_records(operator, page)] if operator.views or operator.record_files else []),
         ],
         combined=[(notebook_title(one), page.url(paths.page_path(one.path))) for one in operator.combined],
+        view_url=partial(operator.view_url, page=page),
         models=[
             (model, page.url(paths.model_file(model.key)), calls)
-            for model, calls in site.models.used_by(operator)
-            if page.path == operator.page
+            for name, one in site.model_operators.items()
+            if one is operator and page.path == operator.page
+            for model, calls in site.models.used_by(name)
         ],
     )
 
@@ -270,6 +273,7 @@ def model_page(site: Site, key: str) -> str:
     model = site.models.reports[key]
     page = Page(paths.model_file(key), site.links, {"main", EFFECTS})
     found = ((one.view, one.row) for one in model.results)
+    owners = site.model_operators
     return render(
         site,
         "model.html.j2",
@@ -285,9 +289,10 @@ def model_page(site: Site, key: str) -> str:
             "ranks": [(split.ranks, split.ranks) for split in model.splits],
             "device": [(number, device.name) for number, device in enumerate(model.devices, 1)],
         },
-        urls={one.folder: one.urls(page) for one in site.models.operators.values()},
-        drawing=imports_svg(model, site.models.imports),
-        imports=model_imports(model, site.models.imports),
+        operators=owners,
+        urls={name: one.urls(page) for name, one in owners.items()},
+        drawing=imports_svg(model, imports_of_models()),
+        imports=model_imports(model, imports_of_models()),
         files=[(name, page.url(paths.model_file(key, name))) for name in ("svg", "json")],
         calls_url=page.url(paths.model_file(key, "csv")),
         effects=device_effects(site.effects, key, site.operators, page),

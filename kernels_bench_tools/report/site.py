@@ -18,9 +18,14 @@ from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
 from kernels_bench_tools.report.effects import Effects
+from kernels_bench_tools.report.imports import imports_of_models
 from kernels_bench_tools.report.layout import Site
-from kernels_bench_tools.report.models import calls_csv, find_models
-from kernels_bench_tools.report.operators import OperatorReport, find_operators, implementation_id
+from kernels_bench_tools.report.operators import (
+    OperatorReport,
+    find_operators,
+    implementation_id,
+    model_operators,
+)
 from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
 from kernels_bench_tools.report.output.keys import (
     digest,
@@ -50,6 +55,7 @@ from kernels_bench_tools.report.paths import (
 )
 from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
+from kernels_bench_tools.results.models import Models, calls_csv
 from kernels_bench_tools.text import visible, without_homes
 
 
@@ -87,6 +93,7 @@ def publish(
         files.update(_cell_files(root, paths, notebook))
     files |= static_files()
     known = {*files, *paths.pages.values()}
+    of_models = model_operators(root, operators)
     site = Site(
         build=build,
         root=root,
@@ -96,7 +103,8 @@ def publish(
         devices=find_devices(operators),
         artifacts=artifacts,
         selfchecks=read_selfchecks(root),
-        models=find_models(root, operators),
+        models=Models({name: operator.summary for name, operator in of_models.items()}),
+        model_operators=of_models,
         effects=effects or Effects(),
         previous=previous,
         unfinished=unfinished or {},
@@ -157,7 +165,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         _unfinished_key(site, ""),
     )
     add(everything, _site_pages(site))
-    measuring = digest(*(operators[one.folder].operator for one in site.models.operators.values()))
+    measuring = digest(*(operators[one.folder].operator for one in site.model_operators.values()))
     if site.models.keys:
         add(measuring, [(MODELS, partial(pages.models_page, site))])
     for key in site.models.keys:
@@ -222,8 +230,8 @@ def _model_pages(site: Site, key: str) -> Iterator[tuple[str, _Renderer]]:
     yield model_file(key), partial(pages.model_page, site, key)
     models, effects = site.models, site.effects  # read when a file is rendered
     yield model_file(key, "csv"), lambda: calls_csv(models.reports[key])
-    yield model_file(key, "svg"), lambda: import_graph.imports_svg(models.reports[key], models.imports)
-    yield model_file(key, "json"), lambda: import_graph.imports_json(models.reports[key], models.imports)
+    yield model_file(key, "svg"), lambda: import_graph.imports_svg(models.reports[key], imports_of_models())
+    yield model_file(key, "json"), lambda: import_graph.imports_json(models.reports[key], imports_of_models())
     if effects.files_of(key):
         yield effects_file(key), lambda: effects.csv(effects.of(key))
 

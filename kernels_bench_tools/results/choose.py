@@ -37,7 +37,7 @@ from kernels_bench_tools.results.compare import REPRODUCIBLE
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.text import did_you_mean, grouped
 
-NO_OPERATOR = "no operator"
+NO_OPERATOR = "no operator computes it"
 _NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}
 """Sizes to which the operations of a call are not proportional."""
 
@@ -70,6 +70,8 @@ class Choice(msgspec.Struct, kw_only=True):
     """Implementations with a shorter time that cannot be chosen, and why."""
     candidates: list[str]
     """All implementations of the function that support some workload of the device, whatever their results."""
+    view: str = ""
+    """Key of the view that has the workload, among those of its device."""
     near: str = ""
     """How the workload differs from the one asked for, such as ``hidden_dim 4096, 0.8×``; empty if it does not."""
 
@@ -85,10 +87,12 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     choice: Choice | None = None
     reason: str = ""
     """Why there is no choice."""
+    tried: bool = False
+    """Whether a workload with its own shape was measured, whatever the results."""
     scale: float = 1.0
     """Its work divided by that of the near workload; the times below are those of the near workload times this."""
     ms: float | None = None
-    """Time of one call; None if the near workload is too far for one."""
+    """Time of one call; None if the near workload is too far for one, or has no result of the baseline."""
     baseline_ms: float | None = None
     share: float | None = None
     """Of the time of all kernels that have one, with the baselines."""
@@ -235,6 +239,7 @@ def choose(found: Measured) -> Choice | None:
             if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := obstacle(row, point))
         },
         candidates=_supported(view),
+        view=view.key,
         near=found.near,
     )
 
@@ -263,10 +268,45 @@ def _estimate(point: Point) -> Estimate:
     return Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
 
 
-def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str) -> PhaseChoice:
-    """Return the fastest implementation for each kernel of a forward pass, given the summaries by operator."""
+class Measurements:
+    """What the summaries of operators have of the forward passes on a device."""
+
+    def __init__(self, summaries: Mapping[str, Summary], device: str) -> None:
+        self.summaries = summaries
+        self.device = device
+        self._equal = {
+            operator: grouped(
+                (_compared(workload), Measured(summary.operator, view, number, {}))
+                for view in summary.devices
+                if view.device.slug == device
+                for number, workload in enumerate(view.workloads)
+                if not workload.mode
+            )
+            for operator, summary in summaries.items()
+        }
+
+    def equal(self, operator: str, wanted: Workload) -> Measured | None:
+        """Return the workload of a call's sizes, type and layout, batch times length as one size; None if there is none.
+
+        Of several, it is one with results that can be chosen, with equal axes if any, and with most results.
+        """
+
+        def order(one: Measured) -> tuple[bool, bool, int]:
+            able = len(one.view.eligible(one.number))
+            return able > 0, one.workload.axes == wanted.axes, able
+
+        return max(self._equal.get(operator, {}).get(_compared(wanted), ()), key=order, default=None)
+
+
+def _compared(workload: Workload) -> tuple[str, frozenset[tuple[str, str]]]:
+    axes = compared_axes(workload)
+    return workload.group, frozenset((name, repr(value)) for name, value in axes.items())
+
+
+def choose_for_phase(phase: Phase, measurements: Measurements, *, near: bool = True) -> PhaseChoice:
+    """Return the fastest implementation for each kernel of a forward pass, without ``near`` only from equal workloads."""
     tasks = [
-        _choose_for_task(phase, task, summaries, device)
+        _choose_for_task(phase, task, measurements, near)
         for task in sorted(phase.tasks, key=lambda task: -task.calls)
         if task.level == 1
     ]
@@ -278,43 +318,42 @@ def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str
     return PhaseChoice(
         phase=phase.name,
         tasks=tasks,
-        blocks=[_choose_for_task(phase, task, summaries, device) for task in blocks_of(phase)],
+        blocks=[_choose_for_task(phase, task, measurements, near) for task in blocks_of(phase)],
         measured=predict(_gains(exact)),
         estimated=predict(_gains(shown)) if len(exact) < len(shown) else None,
         effect=_worth_an_effect(tasks),
     )
 
 
-def _choose_for_task(
-    phase: Phase, task: ModelTask, summaries: Mapping[str, Summary], device: str
-) -> TaskChoice:
+def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements, near: bool) -> TaskChoice:
     operator, wanted = operator_of_module(task.module), called_workload(phase, task)
     made = TaskChoice(module=task.module, inputs=task.inputs, calls=task.calls, operator=operator)
     if wanted is None:
         made.reason = NO_OPERATOR
         return made
-    found = _nearest_to(wanted, summaries[operator], device) if operator in summaries else None
+    found = measurements.equal(operator, wanted)
+    made.tried = found is not None
+    choice = choose(found) if found else None
+    if choice is None and near and operator in measurements.summaries:
+        others = nearest(
+            measurements.summaries[operator], measurements.device, compared_axes(wanted), wanted.group
+        )
+        found = others[0] if others else None
+        choice = choose(found) if found else None
     if found is None:
         made.reason = f"no comparable record of {operator}"
         return made
-    choice = choose(found)
-    if choice is None or choice.baseline_ms is None:
-        made.reason = f"neither ranked nor a baseline, {operator}"
+    if choice is None:
+        made.reason = f"measured, but no result of {operator} is eligible"
         return made
     if not choice.near and found.workload.axes != wanted.axes:
         choice.near = "as many rows, but another batch and seq_len"
     factors = [factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION]
     made.scale = 1 / prod(factors)
     made.choice = choice
-    if all(1 / FARTHEST <= factor <= FARTHEST for factor in factors):
+    if choice.baseline_ms is not None and all(1 / FARTHEST <= factor <= FARTHEST for factor in factors):
         made.ms, made.baseline_ms = choice.p50_ms * made.scale, choice.baseline_ms * made.scale
     return made
-
-
-def _nearest_to(wanted: Workload, summary: Summary, device: str) -> Measured | None:
-    """Return the nearest workload of the same function, type and layout; of several, one with equal axes if any."""
-    found = nearest(summary, device, compared_axes(wanted), wanted.group)
-    return min(found, key=lambda one: one.workload.axes != wanted.axes, default=None)
 
 
 def _gains(tasks: Iterable[TaskChoice]) -> list[Gain]:
@@ -325,7 +364,7 @@ def _gains(tasks: Iterable[TaskChoice]) -> list[Gain]:
     ]
 
 
-def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], device: str) -> list[str]:
+def unmeasured(phases: Iterable[PhaseChoice], measurements: Measurements) -> list[str]:
     """Return what to build for what has no record of its own shape: operators, or some implementations.
 
     An implementation of another function of the operator would fail, as it has no workload of the model.
@@ -333,12 +372,15 @@ def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], 
     wanted: dict[str, set[str]] = {}
     whole = {
         operator: {
-            name for view in summary.devices if view.device.slug == device for name in _supported(view)
+            name
+            for view in summary.devices
+            if view.device.slug == measurements.device
+            for name in _supported(view)
         }
-        for operator, summary in summaries.items()
+        for operator, summary in measurements.summaries.items()
     }
     tasks = [task for phase in phases for task in (*phase.tasks, *phase.blocks)]
-    for task in (task for task in tasks if task.operator in summaries):
+    for task in (task for task in tasks if task.operator in whole):
         if task.choice is None or task.choice.near:
             names = task.choice.candidates if task.choice else whole[task.operator]
             wanted.setdefault(task.operator, set()).update(names)

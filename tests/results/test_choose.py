@@ -13,6 +13,7 @@ from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Summary, Verdict
 from kernels_bench_tools.results.choose import (
     Choice,
+    Measurements,
     PhaseChoice,
     choose,
     choose_for_phase,
@@ -204,7 +205,7 @@ def phase_of(*tasks: ModelTask) -> PhaseChoice:
         "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
     }
     phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=list(tasks))
-    return choose_for_phase(phase, summaries, H200)
+    return choose_for_phase(phase, Measurements(summaries, H200))
 
 
 def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_the_fastest() -> None:
@@ -226,7 +227,7 @@ def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
 
     assert [(task.module, task.reason) for task in found.tasks if not task.choice] == [
         ("Linear", "no comparable record of matmul"),
-        ("TopkSoftmax", "no operator"),
+        ("TopkSoftmax", "no operator computes it"),
     ]
     assert (found.measured.tasks, found.measured.calls) == (1, 10)
     assert found.measured.speedup == pytest.approx(2.0)
@@ -256,7 +257,7 @@ def test_as_many_rows_in_another_batch_are_near() -> None:
     summaries = {"rms_norm": summary_of("rms_norm", batched, torch=0.4, mine=0.2)}
     phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[norm(10)])
 
-    found = choose_for_phase(phase, summaries, H200)
+    found = choose_for_phase(phase, Measurements(summaries, H200))
 
     assert found.tasks[0].choice.near == "as many rows, but another batch and seq_len"
     assert found.measured is None
@@ -276,7 +277,7 @@ def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_s
         name="decode-64", sequences=64, tokens=1, context=8, tasks=[norm(2), norm(8, hidden_dim=128)]
     )
 
-    found = choose_for_phase(phase, {"rms_norm": summarize("rms_norm", "", sources)}, H200)
+    found = choose_for_phase(phase, Measurements({"rms_norm": summarize("rms_norm", "", sources)}, H200))
 
     assert {task.choice.implementation for task in found.tasks if task.choice} == {"narrow", "wide"}
     assert found.effect == ["rms_norm/wide"]
@@ -296,7 +297,8 @@ def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_dev
     def missing(tokens: int) -> list[str]:
         tasks = [swiglu(2, tokens)]
         phase = Phase(name="prefill", sequences=1, tokens=tokens, context=tokens, tasks=tasks)
-        return unmeasured([choose_for_phase(phase, summaries, H200)], summaries, H200)
+        measurements = Measurements(summaries, H200)
+        return unmeasured([choose_for_phase(phase, measurements)], measurements)
 
     assert missing(64) == []
     assert missing(128) == ["activation/mine", "activation/torch"]
@@ -312,11 +314,11 @@ def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> N
     mlp = ModelTask(level=2, module="LlamaMLP", inputs=["x bfloat16[64, 4096]"], calls=2, paths=["mlp"])
     phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[swiglu(2), mlp])
 
-    found = choose_for_phase(phase, summaries, H200)
+    found = choose_for_phase(phase, Measurements(summaries, H200))
 
     assert [(one.module, one.choice and one.choice.implementation) for one in found.blocks] == [
         ("LlamaMLP", "mine")
     ]
     assert (found.tasks[0].share, found.blocks[0].share) == (1.0, None)
     assert found.measured.baseline_ms == pytest.approx(2 * 0.6)
-    assert unmeasured([found], summaries, H200) == []
+    assert unmeasured([found], Measurements(summaries, H200)) == []

@@ -1,0 +1,324 @@
+"""What was measured of models: the fastest implementation of each call of their forward passes, by device."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.model import (
+    CONFIGS,
+    DERIVED,
+    RANKS,
+    ModelTask,
+    ModelTasks,
+    Phase,
+    derived_folder,
+    model_keys,
+    read_model_tasks,
+)
+from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
+from kernels_bench_tools.records.summary import (
+    DeviceSummary,
+    Point,
+    Prediction,
+    Row,
+    Summary,
+    WorkloadSummary,
+)
+from kernels_bench_tools.results.export import Value, csv_text
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.results.choose import Measurements, TaskChoice
+
+_CSV_COLUMNS = (
+    *("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator"),
+    *("device", "workload", "implementation", "p50_ms", "speedup", "speedup_low", "speedup_high", "verdict"),
+    *("calls_ms", "share"),
+)
+
+
+class Result(NamedTuple):
+    """The fastest implementation of a call on a device."""
+
+    view: DeviceSummary
+    row: Row
+    point: Point
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls of one kernel, or of one block or layer, with the same shapes."""
+
+    task: ModelTask
+    wanted: WorkloadSummary | None
+    """The workload with these shapes, without a name; None if no operator computes it."""
+    operator: str
+    """The operator that computes it, by its name in this package; empty if the report has none."""
+    choices: Mapping[str, TaskChoice]
+    """By the slug of the device."""
+    results: Mapping[str, Result]
+    """Those of ``choices`` that there are."""
+
+    @property
+    def sizes(self) -> str:
+        """The group and the axes of its workload, such as ``Linear, tokens 1, in_features 4096``."""
+        if self.wanted is None:
+            return ""
+        texts = [
+            name if value is True else f"{name} {value}"
+            for name, value in self.wanted.axes.items()
+            if name != "function" and value is not False
+        ]
+        return ", ".join(filter(None, [self.wanted.group, *texts]))
+
+    def baseline_ms(self, device: str) -> float:
+        """Return the baseline's time for all these calls of a forward pass on a device; 0 if it is not known."""
+        return self.task.calls * (self.choices[device].baseline_ms or 0.0)
+
+
+@dataclass
+class ModuleNode:
+    """A module in the tree of a model."""
+
+    path: str
+    """Path of the module, relative to the module that contains it."""
+    level: int
+    class_name: str
+    calls: int = 0
+    """Number of calls in a forward pass."""
+    baseline_ms: Counter[str] = field(default_factory=Counter)
+    """The baselines' time for the measured calls in it, by the slug of the device."""
+    children: list[ModuleNode] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PhaseReport:
+    """A forward pass."""
+
+    phase: Phase
+    calls: Sequence[Call]
+    """Calls of kernels, those that take the baselines most time first."""
+    blocks: Sequence[Call]
+    """Calls of modules of higher levels that an operator computes; their time contains that of kernels."""
+    predictions: Mapping[str, Prediction]
+    """What the fastest implementations give together, by the slug of the device."""
+
+    @cached_property
+    def tree(self) -> ModuleNode:
+        """The whole model, with its modules."""
+        nodes: dict[str, ModuleNode] = {}
+        for task in self.phase.tasks:
+            for path, calls in task.paths.items():
+                node = nodes.setdefault(path, ModuleNode(path, task.level, task.module))
+                node.calls += calls
+        for call in self.calls:
+            for path, calls in call.task.paths.items():
+                for device, choice in call.choices.items():
+                    nodes[path].baseline_ms[device] += calls * (choice.baseline_ms or 0.0)  # type: ignore[assignment]
+        for path in sorted(nodes.keys() - {""}, reverse=True):  # inner modules before those that they are in
+            outer = path.rpartition(".")[0]
+            while outer not in nodes:  # a container such as "model.layers" is in no level
+                outer = outer.rpartition(".")[0]
+            nodes[path].path = path[len(outer) :].lstrip(".")
+            nodes[outer].children.insert(0, nodes[path])
+            nodes[outer].baseline_ms.update(nodes[path].baseline_ms)
+        return nodes[""]
+
+    def measured(self, device: str) -> int:
+        """Return how many of ``calls`` have a result on a device."""
+        return sum(device in call.results for call in self.calls)
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """The forward passes of one of several tensor-parallel ranks, or of the whole model."""
+
+    ranks: int
+    phases: Sequence[PhaseReport]
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of all phases, of kernels and of blocks."""
+        return [call for phase in self.phases for call in (*phase.calls, *phase.blocks)]
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """A model."""
+
+    tasks: ModelTasks
+    config: Mapping[str, Any]
+    """Its configuration, with Hugging Face's names."""
+    operators: Collection[str]
+    """Those of the report, by their names in this package."""
+    measured: Sequence[Measurements]
+    """Of each device."""
+
+    @property
+    def key(self) -> str:
+        """Its name in paths and commands."""
+        return self.tasks.model
+
+    @property
+    def experts(self) -> int:
+        """Number of experts in each layer; 0 if it has none."""
+        return int(self.config.get("num_experts") or self.config.get("num_local_experts") or 0)
+
+    @cached_property
+    def whole(self) -> RankReport:
+        """The model on one GPU."""
+        return self._rank(1, self.tasks)
+
+    @cached_property
+    def splits(self) -> list[RankReport]:
+        """The model on one GPU, then its rank of each number of GPUs over which it can be split."""
+        sizes = [ranks for ranks in RANKS[1:] if (derived_folder(ranks) / f"{self.key}.json").is_file()]
+        return [self.whole, *(self._rank(ranks, read_model_tasks(self.key, ranks)) for ranks in sizes)]
+
+    @property
+    def results(self) -> list[Result]:
+        """All results of its calls."""
+        return [found for split in self.splits for call in split.calls for found in call.results.values()]
+
+    @cached_property
+    def devices(self) -> list[Device]:
+        """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
+        found = {result.view.device.slug: result.view.device for result in self.results}
+        return sorted(
+            found.values(), key=lambda one: (one.kind == "cpu", -self.measured_on(one.slug), one.slug)
+        )
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels of all phases, on one GPU."""
+        return sum(len(phase.calls) for phase in self.whole.phases)
+
+    def measured_on(self, device: str) -> int:
+        """Return how many kernels of all phases have a result on a device, on one GPU."""
+        return sum(phase.measured(device) for phase in self.whole.phases)
+
+    @property
+    def not_measured(self) -> list[str]:
+        """The operators that measured some call of the model on no device."""
+        calls = (call for call in self.whole.calls if not call.results)
+        return list(dict.fromkeys(call.operator for call in calls if call.operator))
+
+    @property
+    def classes(self) -> set[str]:
+        """The classes of all modules that some phase calls."""
+        return {task.module for phase in self.tasks.phases for task in phase.tasks}
+
+    def _rank(self, ranks: int, tasks: ModelTasks) -> RankReport:
+        return RankReport(ranks, [self._phase(phase) for phase in tasks.phases])
+
+    def _phase(self, phase: Phase) -> PhaseReport:
+        from kernels_bench_tools.results.choose import choose_for_phase  # loads numpy
+
+        found = {one.device: choose_for_phase(phase, one, near=False) for one in self.measured}
+        kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
+        calls = self._calls(phase, kernels, {slug: one.tasks for slug, one in found.items()})
+        blocks = self._calls(phase, blocks_of(phase), {slug: one.blocks for slug, one in found.items()})
+        return PhaseReport(
+            phase,
+            sorted(calls, key=lambda call: -max(map(call.baseline_ms, call.choices), default=0.0)),
+            [call for call in blocks if call.operator],
+            {slug: made for slug, one in found.items() if (made := one.estimated or one.measured)},
+        )
+
+    def _calls(
+        self, phase: Phase, tasks: Sequence[ModelTask], choices: Mapping[str, Sequence[TaskChoice]]
+    ) -> Iterator[Call]:
+        for number, task in enumerate(tasks):
+            of_task = {slug: of_device[number] for slug, of_device in choices.items()}
+            results = {one.device: _result(one, of_task[one.device]) for one in self.measured}
+            operator = operator_of_module(task.module)
+            yield Call(
+                task,
+                called_workload(phase, task),
+                operator if operator in self.operators else "",
+                of_task,
+                {slug: result for slug, result in results.items() if result},
+            )
+
+
+def _result(measurements: Measurements, task: TaskChoice) -> Result | None:
+    choice = task.choice
+    if choice is None:
+        return None
+    views = measurements.summaries[task.operator].devices
+    key = (measurements.device, choice.view)
+    view = next(view for view in views if (view.device.slug, view.key) == key)
+    row = next(row for row in view.rows if row.implementation == choice.implementation)
+    return Result(view, row, next(point for point in row.points if point.workload == choice.workload))
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models whose kernels operators of a report measure; none without such an operator."""
+
+    operators: Mapping[str, Summary | None]
+    """Summaries, by the name of the operator that comes with this package; None of one without results."""
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The names of the models."""
+        return model_keys(DERIVED) if self.operators else []
+
+    @cached_property
+    def reports(self) -> Mapping[str, ModelReport]:
+        """The models by their names; read only if a page that shows them is rendered."""
+        from kernels_bench_tools.results.choose import Measurements  # loads numpy
+
+        summaries = {name: summary for name, summary in self.operators.items() if summary}
+        slugs = dict.fromkeys(view.device.slug for one in summaries.values() for view in one.devices)
+        measured = [Measurements(summaries, slug) for slug in slugs]
+        return {
+            key: ModelReport(
+                tasks=read_model_tasks(key),
+                config=json.loads((CONFIGS / f"{key}.json").read_bytes()),
+                operators=self.operators.keys(),
+                measured=measured,
+            )
+            for key in self.keys
+        }
+
+    def used_by(self, operator: str) -> Iterator[tuple[ModelReport, list[tuple[str, Call]]]]:
+        """Yield the models that call what an operator computes, each with the phases and calls on one GPU."""
+        for model in self.reports.values() if operator in self.operators else ():
+            phases = [(phase.phase.name, (*phase.calls, *phase.blocks)) for phase in model.whole.phases]
+            calls = [(name, call) for name, found in phases for call in found if call.operator == operator]
+            if calls:
+                yield model, calls
+
+
+def calls_csv(model: ModelReport) -> bytes:
+    """Return the calls of a model as CSV: a line for each device, or one without results."""
+
+    def lines(ranks: int, phase: PhaseReport, call: Call) -> Iterator[list[Value]]:
+        task = call.task
+        about: list[Value] = [
+            ranks,
+            phase.phase.name,
+            task.module,
+            "; ".join(task.paths),
+            "; ".join(task.inputs),
+        ]
+        about += [task.calls, call.operator]
+        for device, (_, row, point) in call.results.items():
+            yield [
+                *(*about, device, point.workload, row.implementation, point.p50_ms),
+                *(point.speedup, point.speedup_low, point.speedup_high, point.verdict.value),
+                *(task.calls * (point.p50_ms or 0.0), call.choices[device].share),
+            ]
+        if not call.results:
+            yield [*about, *[None] * (len(_CSV_COLUMNS) - len(about))]
+
+    calls = (
+        (split.ranks, phase, call) for split in model.splits for phase in split.phases for call in phase.calls
+    )
+    return csv_text(_CSV_COLUMNS, (line for one in calls for line in lines(*one))).encode()
