@@ -15,8 +15,8 @@ from kernels_bench_tools.records.record import Environment
 from kernels_bench_tools.records.summary import DeviceSummary
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page
-from kernels_bench_tools.report.rows import DeviceResults
 from kernels_bench_tools.report.sparklines import sentinel_sparkline
+from kernels_bench_tools.results.tables import DeviceResults
 from kernels_bench_tools.text import grouped, size
 
 _MAX_MARKS = 400

@@ -9,6 +9,7 @@ from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.effect import EffectVerdict
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.changes import ChangeKind
 
 
 class Label(NamedTuple):
@@ -47,6 +48,14 @@ EFFECTS = {
     EffectVerdict.BELOW_NOISE: Label("≈", "below noise", "plain"),
     EffectVerdict.REGRESSED: Label("▼", "slower", "bad"),
     EffectVerdict.NONE: Label("·", "no verdict", "muted"),
+}
+CHANGES = {
+    ChangeKind.FAILS: Label("✗", "fails now", "bad"),
+    ChangeKind.SLOWER: Label("▼", "slower", "bad"),
+    ChangeKind.FASTER: Label("▲", "faster", "good"),
+    ChangeKind.PASSES: Label("✓", "passes now", "good"),
+    ChangeKind.NEW: Label("+", "new", "good"),
+    ChangeKind.GONE: Label("−", "gone", "muted"),
 }
 CHECKS = {True: Label("✓", "passed", "good"), False: Label("✗", "failed", "bad")}
 """By whether a check passed."""

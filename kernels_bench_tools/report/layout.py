@@ -20,9 +20,9 @@ from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
 from kernels_bench_tools.results.models import Models
+from kernels_bench_tools.results.tables import Origin
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from kernels_bench_tools.records.record import REJECTING, Flag, Status
 from kernels_bench_tools.report import artifacts, devices, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
-from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.effects import device_effects
@@ -30,9 +29,11 @@ from kernels_bench_tools.report.operators import (
     unknown_names,
 )
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.rows import (
+from kernels_bench_tools.results.changes import changes_since
+from kernels_bench_tools.results.tables import (
     MATRIX_STEPS,
     ViewRow,
+    day,
     origins,
     rows_by_device,
     view_origins,
@@ -49,6 +50,7 @@ def front_page(site: Site) -> str:
     if not any(part.kind == OPERATORS for part in body.parts):
         body.parts.append(Part(OPERATORS))
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
+    summaries = [operator.summary for operator in site.operators if operator.summary]
     families = {one.family for operator in site.operators for one in operator.entries}
     return render(
         site,
@@ -66,7 +68,9 @@ def front_page(site: Site) -> str:
         ),
         measured_in=partial(_measured_in, site, page),
         contents=_contents(body.parts, sections),
-        changes=changes_since(site.previous, site.operators, page) if site.previous else None,
+        changes=None if site.previous is None else changes_since(site.previous, summaries),
+        since=day(site.previous.measured) if site.previous else "",
+        owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
     )

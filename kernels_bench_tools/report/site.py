@@ -53,9 +53,9 @@ from kernels_bench_tools.report.paths import (
     operator_records,
     static_files,
 )
-from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.results.models import Models, calls_csv
+from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_homes
 
 

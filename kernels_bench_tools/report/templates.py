@@ -10,9 +10,10 @@ from inspect import isfunction
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, devices, labels, rows, sparklines
+from kernels_bench_tools.report import cells, devices, labels, sparklines
 from kernels_bench_tools.report.output.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
+from kernels_bench_tools.results import tables
 
 
 def _csp_hash(script: str) -> str:
@@ -24,7 +25,7 @@ def _csp_hash(script: str) -> str:
 def environment() -> Environment:
     """Return the environment that renders pages: all text is escaped, and an undefined name is an error.
 
-    Every function of ``text``, ``labels`` and ``rows`` is a filter.
+    Every function of ``text``, ``labels`` and ``tables`` is a filter.
     """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
@@ -37,7 +38,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for module in (text, labels, rows):
+    for module in (text, labels, tables):
         own = ((name, one) for name, one in vars(module).items() if isfunction(one))
         found.filters.update((name, one) for name, one in own if one.__module__ == module.__name__)
     found.filters.update(
@@ -47,6 +48,7 @@ def environment() -> Environment:
         status=labels.status_label,
         passed=labels.CHECKS.__getitem__,
         verdict=labels.VERDICTS.__getitem__,
+        change=labels.CHANGES.__getitem__,
         effect=labels.EFFECTS.__getitem__,
         peak=labels.peak_name,
         environment_facts=devices.environment_facts,

@@ -10,7 +10,7 @@ from markup import text_of
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Report, Row
-from kernels_bench_tools.report.changes import read_report
+from kernels_bench_tools.results.changes import read_report
 
 Edit = Callable[[Report], None]
 

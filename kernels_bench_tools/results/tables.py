@@ -1,4 +1,4 @@
-"""What pages derive from a summary: the views of a device, the rows of a view and the points of a row."""
+"""What tables of results show: the views of a device, the rows of a view, typical times, flags and origins."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import pytest
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Point, Row
 from kernels_bench_tools.report.labels import status_label
-from kernels_bench_tools.report.rows import families, statuses, typical
+from kernels_bench_tools.results.tables import families, statuses, typical
 
 
 def row(*times: tuple[float, float | None, float | None], total: int = 0, **fields) -> Row:
