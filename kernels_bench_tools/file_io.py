@@ -51,15 +51,21 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> Non
 
 
 def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
-    if not path.is_file() or path.read_bytes() != data:
+    """Write a file atomically, and its folder, unless it has this content: then it keeps its time.
+
+    A link is replaced, not followed: these files are kbt's own, and a cloned repository may contain anything in their place.
+    """
+    if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data, sync=sync)
+        write_atomically(path, data, sync=sync, follow=False)
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content atomically, also in a power failure if ``sync``; links are followed, the mode is kept."""
-    target = path.resolve()
+def write_atomically(path: Path, data: bytes, *, sync: bool = True, follow: bool = True) -> None:
+    """Replace a file's content atomically, also in a power failure if ``sync``; the mode is kept.
+
+    What a link names is replaced, with ``follow=False`` the link.
+    """
+    target = path.resolve() if follow else path.absolute()
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
@@ -67,7 +73,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        if target.exists():
+        if target.exists() and not target.is_symlink():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
         if sync:

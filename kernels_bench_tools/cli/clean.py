@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.report.output.folder import OutputFolder
 from kernels_bench_tools.run.locks import project_lock, remove_state
 
@@ -30,7 +30,7 @@ def clean(
         print(f"removed {pages} published files")
         for folder in sorted({path.parent / ".kbt" / "cells" for path in project.notebook_paths()}):
             if folder.is_dir():
-                shutil.rmtree(folder)
+                remove_tree(folder, project.root, strict=True)
                 print(f"removed {project.relative(folder)}")
         if everything:
             remove_state(project)

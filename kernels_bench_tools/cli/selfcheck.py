@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,8 +16,9 @@ from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import check_writable, write_atomically
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment, ignore_folder
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import Processes
@@ -73,11 +73,11 @@ def selfcheck(
     arguments += ["--processes", str(processes)] if processes is not None else []
     # Kept there if it is interrupted: it takes minutes, and partial results are useful.
     answer = project.state / "selfcheck.json"
-    answer.parent.mkdir(parents=True, exist_ok=True)
+    ignore_folder(project.state)
     answer.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        command = [_find_python(env, Path(folder)), "-m", MODULE, "--output", str(answer), *arguments]
-        code = subprocess.run(command, env=_variables(Path(folder)), check=False).returncode
+    with temporary_folder() as folder:
+        command = [_find_python(env, folder), "-m", MODULE, "--output", str(answer), *arguments]
+        code = subprocess.run(command, env=_variables(folder), check=False).returncode
     if code not in {0, 2} or not answer.is_file():
         raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "See its output above")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from distributed import Nanny, Scheduler, Status
 
 from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.records.device import ask_smi
 
 JOIN_SECONDS = 30
@@ -63,7 +63,7 @@ async def _host(options: WorkerOptions, started: Callable[[str, int], None]) -> 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbt-workers-"))
+        folder = str(stack.enter_context(temporary_folder(prefix="kbt-workers-")))
         address = options.scheduler or await _start_scheduler(options, stack)
         arguments = nanny_arguments(options)
         nannies = [Nanny(address, local_directory=folder, **one) for one in arguments]

@@ -6,7 +6,6 @@ scheduler releases the task: the build was interrupted or is gone, or the worker
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from kernels_bench_tools.cluster.payload import (
 from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.graph import Graph, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -97,7 +97,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
             execution.run(shipment.cells, set(shipment.cells))
         return {str(name): pack_entry(execution.results[name]) for name in shipment.cells}
     finally:
-        shutil.rmtree(state, ignore_errors=True)
+        remove_tree(state, project.state)
 
 
 def _unpack(folder: Path, shipment: Shipment) -> Path:

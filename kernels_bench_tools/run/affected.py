@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
@@ -49,8 +49,8 @@ def find_affected(
     files = repository.changed_files(commit)
     if not files:
         return []
-    with tempfile.TemporaryDirectory(prefix="kbt-") as folder:
-        earlier = Path(folder).resolve() / "tree"
+    with temporary_folder() as folder:
+        earlier = folder / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)
         now = _fingerprints(project, survey.graph, environment, PACKAGE_FOLDER.parent)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.own_folders import remove_tree, temporary_folder
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
@@ -197,8 +198,8 @@ class LocalExecutor:
             if changed := task.changed_input():
                 failure = outdated(f"{changed} since this build began")
                 return finish(task, Status.INVALID, failure, transient=True)
-            with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
-                result = self._run(task, prepared.python, Path(folder), tail.look, turn)
+            with temporary_folder(reaper().folder) as folder:
+                result = self._run(task, prepared.python, folder, tail.look, turn)
             changed = task.changed_input()
             if self._processes.slowed() > slowed:
                 changed = changed or "the cores or the priority of kbt were changed"
@@ -208,7 +209,7 @@ class LocalExecutor:
                 return result
             if prepared.script:  # now: uv's cache may have changed with it
                 self._renew(task)
-            shutil.rmtree(task.draft.artifacts)
+            remove_tree(task.draft.artifacts, task.draft.folder)
             task.draft.artifacts.mkdir()
             failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())
             return finish(

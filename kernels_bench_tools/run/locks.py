@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.device import Device, hardware_id
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import user_cache
@@ -30,11 +30,11 @@ def project_lock(project: Project, progress: Progress) -> AbstractContextManager
     The lock is reentrant: a command holds it over the build and the publication, since another build in between
     would replace results, or remove them from the cache.
     """
-    if project.state.exists() and not project.state.is_dir():
-        raise ProjectError(
-            str(project.state), "is not a folder", "The folder of kbt's caches", "Move it away"
-        )
     ignore_folder(project.state)
+    if (project.state / _LOCK).is_symlink():
+        raise ProjectError(
+            str(project.state / _LOCK), "is a symbolic link", "A file that kbt makes", "Remove it"
+        )
     waiting = f"another build is running in {project.root}; waiting for it to end"
     return _held(project.state / _LOCK, waiting, progress)
 
@@ -42,10 +42,8 @@ def project_lock(project: Project, progress: Progress) -> AbstractContextManager
 def remove_state(project: Project) -> None:
     """Remove a project's state; its lock must be held, and is the last file that is removed."""
     for path in project.state.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != _LOCK:
-            path.unlink()
+        if path.name != _LOCK:
+            remove_tree(path, project.root, strict=True)
     (project.state / _LOCK).unlink()
     with suppress(OSError):  # a build that was waiting has begun
         project.state.rmdir()

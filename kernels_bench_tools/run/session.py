@@ -6,7 +6,6 @@ during the session affects all cells alike: the order A B C, C B A, A B C cancel
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -208,7 +207,7 @@ class Session:
         ahead.turn.cancel()
         with suppress(Exception):
             ahead.future.result()
-        shutil.rmtree(ahead.draft.folder, ignore_errors=True)
+        self.cache.discard(ahead.draft)
 
     def _finish_process(self, running: _Ahead) -> None:
         cell, process = running.key
@@ -216,7 +215,7 @@ class Session:
             wait_for([running.future])
             result = running.future.result()
         except BaseException:  # with a full disk, what had finished needs the space
-            shutil.rmtree(running.draft.folder, ignore_errors=True)
+            self.cache.discard(running.draft)
             raise
         run = Entry(running.draft.folder, result)
         # Kept in case the session is interrupted, or the disk is full.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from kernels_bench_tools.measure.timing.measure import measure
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.records.selfcheck import Check
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
@@ -61,8 +61,8 @@ class ProcessSeries(msgspec.Struct, frozen=True):
 def series_of_processes(count: int, *, quick: bool) -> dict[str, list[ProcessSeries]]:
     """Return the times of each repeated case in ``count`` fresh processes, which run one after the other."""
     found: dict[str, list[ProcessSeries]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "series.json"
+    with temporary_folder() as folder:
+        answer = folder / "series.json"
         command = [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "series"]
         command += ["--output", str(answer), *(["--quick"] if quick else [])]
         for process in range(count):

@@ -17,7 +17,7 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import DamagedEntryError, StoredResult, read_entry
 from kernels_bench_tools.run.cache.store import CellCache
 
-KEY = "0123abcd"
+KEY = 8 * "0123abcd"
 
 
 def store(state: Path, seconds: float = 0.0, content: str = "some\n") -> Path:

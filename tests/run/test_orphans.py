@@ -41,7 +41,7 @@ def start_build(workspace, seconds: str) -> subprocess.Popen[bytes]:
 
 
 def reaper_of(build: subprocess.Popen[bytes]) -> psutil.Process:
-    return next(one for one in psutil.Process(build.pid).children() if "reaper.py" in " ".join(one.cmdline()))
+    return next(one for one in psutil.Process(build.pid).children() if "reaper" in " ".join(one.cmdline()))
 
 
 def scripts_of(workspace) -> list[psutil.Process]:

@@ -12,6 +12,7 @@ from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 
 HALF_MEGABYTE = 500_000
+KEY = 64 * "a"
 
 
 def write(workspace, text, name="n.md"):
@@ -86,16 +87,16 @@ def test_pruning_keeps_what_the_report_shows_and_what_a_session_can_resume_from(
     write(workspace, "b")
     workspace.build()
     cache = CellCache(workspace.project.state)
-    cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
+    cache.commit(cache.draft(), process_key(KEY, 0), StoredResult(cell="n.md:a", status=Status.OK))
 
     assert len(cache.prune(0)) == 1
-    assert keys(workspace) == {last_key(workspace), process_key("k", 0)}
+    assert keys(workspace) == {last_key(workspace), process_key(KEY, 0)}
     assert workspace.build().started == []
 
 
 def test_old_processes_of_sessions_are_removed(workspace):
     cache = CellCache(workspace.project.state)
-    entry = cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
+    entry = cache.commit(cache.draft(), process_key(KEY, 0), StoredResult(cell="n.md:a", status=Status.OK))
     cache.sweep()
     assert entry.folder.exists()
     long_ago = time.time() - 25 * 3600

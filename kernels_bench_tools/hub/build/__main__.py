@@ -20,6 +20,7 @@ from kernels_bench_tools.file_io import update_file, write_atomically, write_str
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import find_source
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 from kernels_bench_tools.text import plural
 
@@ -157,7 +158,7 @@ def _escaped(path: Path) -> str:
 def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
     """Link and assemble a build in place of an earlier one; return why it failed, or an empty string."""
     folder = plan.work / "assembled"
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder, Path(request.output))
     for path in plan.source.python_files():
         target = folder / path.relative_to(plan.source.package)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,7 @@ def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
     (folder / "_ops.py").write_text(_OPS.format(id=plan.id, load=load), encoding="utf-8")
     _describe(plan, folder, request, compilers)
     target = plan.folder / "build" / plan.variant
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target, Path(request.output))
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
     return ""

@@ -14,6 +14,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.paths import FRONT, stays_inside
 
@@ -85,12 +86,12 @@ class OutputFolder:
                     "is in the way of a page and was not written by kbt",
                     remedy="Move it away or choose another output folder",
                 )
-        shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+        remove_tree(self.root / UNFINISHED, self.root)
         (self.root / UNFINISHED).mkdir(parents=True)
         try:
             return self._write(files, dead_links)
         finally:
-            shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+            remove_tree(self.root / UNFINISHED, self.root)
 
     def _write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
         # Written before the files, so that the next build may remove what an interrupted one wrote.

@@ -1,13 +1,13 @@
 """The cell cache: results of cells, stored under a key made from everything that led to them.
 
 Entries in ``.kbt/cache/`` appear atomically. Failures are stored so that their logs can be shown, but a failed cell
-runs again.
+runs again. Only folders whose name is a key, or that of an unfinished entry, are moved or removed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +20,7 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import find_struct, remove_unfinished, sync_path, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
+from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.run.cache.entry import (
     LOGS,
     DamagedEntryError,
@@ -32,9 +33,10 @@ from kernels_bench_tools.run.cache.entry import (
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import COMPILED, user_cache
 
-_DRAFT_PREFIX = ".draft-"
-_REPLACED_SUFFIX = ".replaced"
-_PROCESS = "-process-"
+_PROCESS, _DRAFT_PREFIX, _REPLACED_SUFFIX = "-process-", ".draft-", ".replaced"
+_KEY = re.compile(rf"[0-9a-f]{{64}}({_PROCESS}\d+)?")
+_DRAFT, _REPLACED = re.compile(r"\.draft-[0-9a-f]{32}"), re.compile(rf"{_KEY.pattern}\.replaced")
+"""Names of folders in the cache; others are not ours, and are never removed."""
 _RESUMABLE_SECONDS = 24 * 3600
 """Age up to which the processes of an interrupted session are used by the next one."""
 _COMPILED_SECONDS = 14 * 24 * 3600
@@ -124,6 +126,7 @@ class CellCache:
         """Return an empty entry; a full or read-only disk is a ``ProjectError``."""
         with self._writing():
             ignore_folder(self.state)
+            make_folder(self.folder, self.state)
             draft = Draft(self._unused_path())
             draft.artifacts.mkdir(parents=True)
             for log in LOGS:
@@ -132,19 +135,25 @@ class CellCache:
 
     def discard_drafts(self) -> None:
         """Delete all entries that were not finished."""
-        for folder in self.folder.glob(f"{_DRAFT_PREFIX}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for name in self._names(_DRAFT):
+            self._remove(name)
+
+    def discard(self, draft: Draft) -> None:
+        """Delete an entry that was not finished."""
+        self._remove(draft.folder.name)
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
         """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key} is not a key")
         final, replaced = self.folder / key, self.folder / f"{key}{_REPLACED_SUFFIX}"
         with self._writing():
             synced = draft.finish(result)
-            if final.exists():  # `sweep` undoes this if the build is killed before the next step
-                shutil.rmtree(replaced, ignore_errors=True)
+            if os.path.lexists(final):  # `sweep` undoes this if the build is killed before the next step
+                self._remove(replaced.name)
                 final.rename(replaced)
             draft.folder.rename(final)
-            shutil.rmtree(replaced, ignore_errors=True)
+            self._remove(replaced.name)
             if synced:
                 sync_path(self.folder)
         self.grew = True
@@ -155,26 +164,32 @@ class CellCache:
 
     def sweep(self) -> None:
         """Remove what killed builds left unfinished, and old processes of sessions that were never resumed."""
+        for folder in (self.state, self.folder):
+            if folder.is_symlink():
+                what, expected = "is a symbolic link", "A folder that kbt makes"
+                raise ProjectError(
+                    str(folder), what, expected, "Remove the link: kbt removes old results there"
+                )
         self.discard_drafts()
         compiled = user_cache() / COMPILED
         for folder in list(compiled.iterdir()) if compiled.is_dir() else ():
-            if time.time() - folder.stat().st_mtime > _COMPILED_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+            if _KEY.fullmatch(folder.name) and time.time() - folder.lstat().st_mtime > _COMPILED_SECONDS:
+                remove_tree(folder, compiled)
         remove_unfinished(self._last_path)
-        for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
-            name = folder.name
-            if name.endswith(_REPLACED_SUFFIX):
-                original = self.folder / name.removesuffix(_REPLACED_SUFFIX)
-                if not original.exists():  # killed before the new entry was in its place
-                    folder.rename(original)
-                shutil.rmtree(folder, ignore_errors=True)
-            elif is_process(name) and time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
+        for name in self._names(_REPLACED):
+            original = self.folder / name.removesuffix(_REPLACED_SUFFIX)
+            if not os.path.lexists(original):  # killed before the new entry was in its place
+                (self.folder / name).rename(original)
+            self._remove(name)
+        for name in self._names(_KEY):
+            if is_process(name) and time.time() - (self.folder / name).lstat().st_mtime > _RESUMABLE_SECONDS:
                 self.drop(name)
 
     def drop_processes(self, key: str) -> None:
         """Remove the entries of a cell's single processes."""
-        for folder in self.folder.glob(f"{key}{_PROCESS}*"):
-            self.drop(folder.name)
+        for name in self._names(_KEY):
+            if name.startswith(f"{key}{_PROCESS}"):
+                self.drop(name)
 
     def drop(self, key: str) -> None:
         """Remove an entry atomically."""
@@ -182,17 +197,16 @@ class CellCache:
         unused = self._unused_path()
         with suppress(FileNotFoundError):
             (self.folder / key).rename(unused)
-        shutil.rmtree(unused, ignore_errors=True)
+        self._remove(unused.name)
 
     def entries(self) -> list[StoredEntry]:
         """Return all entries, those of single processes included, the least recently used first."""
         shown = set(self._last.keys.values())
-        found = [*self.folder.iterdir()] if self.folder.is_dir() else []
-        found = [path for path in found if path.is_dir() and not path.name.startswith(".")]
+        found = [self.folder / name for name in self._names(_KEY)]
         entries = [
             StoredEntry(path.name, folder_size(path), path.stat().st_mtime, path.name in shown)
             for path in found
-            if not path.name.endswith(_REPLACED_SUFFIX)
+            if path.is_dir() and not path.is_symlink()
         ]
         return sorted(entries, key=lambda entry: (entry.used, entry.key))
 
@@ -212,6 +226,13 @@ class CellCache:
                 removed.append(entry)
                 excess -= entry.size
         return removed
+
+    def _names(self, kind: re.Pattern[str]) -> list[str]:
+        paths = self.folder.iterdir() if self.folder.is_dir() else ()
+        return [path.name for path in paths if kind.fullmatch(path.name)]
+
+    def _remove(self, name: str) -> None:
+        remove_tree(self.folder / name, self.state.parent)
 
     def _unused_path(self) -> Path:
         return self.folder / f"{_DRAFT_PREFIX}{uuid.uuid4().hex}"

@@ -22,6 +22,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import PACKAGE, path_sources, read_header, with_header
+from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
@@ -93,17 +94,24 @@ class UvEnvironment:
         manifest = state / SHARED_FOLDER / f"{name}.json"
         sources = _local_packages(script)
         files = Installed.restored(manifest, sources)
-        if files and files.change():
-            shutil.rmtree(files.folder, ignore_errors=True)
-            files = None
+        changed = files is not None and bool(files.change())
         prepared = self._sync(script, log, processes)
-        if prepared.reason or (files and files.python == prepared.python and not files.change()):
-            return replace(prepared, files=files)
+        if prepared.reason:
+            return prepared
+        # A repository may contain any manifest: only what uv names is an environment.
+        if files and files.python == prepared.python:
+            if not changed and not files.change():
+                return replace(prepared, files=files)
+            if changed:
+                _remove_environment(files.folder)
+                prepared = self._sync(script, log, processes)
+                if prepared.reason:
+                    return prepared
         files = Installed(prepared.python, Path(prepared.python).parents[1], sources, manifest)
         flaw, package = files.flaw()
         if flaw:
             # A cell that writes to a file of its environment changes uv's cache, which is linked.
-            shutil.rmtree(files.folder, ignore_errors=True)
+            _remove_environment(files.folder)
             if package:
                 self._run(["cache", "clean", package], script, log, processes)
             prepared = self._sync(script, log, processes)
@@ -212,6 +220,11 @@ def find_uv() -> str:
     return found
 
 
+def _remove_environment(folder: Path) -> None:
+    if (folder / "pyvenv.cfg").is_file():
+        remove_tree(folder, folder.parent)
+
+
 def _local_packages(script: Path) -> list[Path]:
     """Return the folders that a script's header takes from the local disk; of this package, what it imports."""
     try:
@@ -225,16 +238,19 @@ def _local_packages(script: Path) -> list[Path]:
 
 def write_script(path: Path, text: str) -> None:
     """Write a cell's script unless it is up to date, and make git ignore its folder."""
-    ignore_folder(path.parent.parent)
+    state = path.parent.parent
+    ignore_folder(state)
+    make_folder(path.parent, state)
     update_file(path, text.encode())
 
 
 def ignore_folder(folder: Path) -> None:
-    """Make ``folder`` with a ``.gitignore`` that ignores all of it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make ``folder``, which must not be a link, with a ``.gitignore`` that ignores all of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, folder.parent)
     marker = folder / ".gitignore"
-    if not marker.exists():
-        marker.write_text("*\n", encoding="utf-8")
+    if not os.path.lexists(marker) or not marker.lstat().st_size:  # it may have been cut by a power failure
+        update_file(marker, b"*\n")
 
 
 def _uv_reason(errors: str, code: int) -> str:

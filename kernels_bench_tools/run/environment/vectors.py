@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.run.environment.variables import compiler_caches
 from kernels_bench_tools.run.process.judge import judge_paths
 from kernels_bench_tools.run.process.reaper import reaper
@@ -46,8 +46,7 @@ def supported(python: str, variables: Callable[[Path], dict[str, str]], processe
     paths = judge_paths(python)
     if not paths or platform.machine() != "x86_64" or VARIABLE in os.environ:
         return False
-    with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with temporary_folder(reaper().folder) as folder:
         end = processes.run(
             # -I and -S: without user settings, PYTHON variables and .pth files.
             [python, "-I", "-S", "-c", _PROBE.format(paths=paths)],

@@ -1,16 +1,15 @@
 """Ends everything that a build started, also when the build itself is killed.
 
 A process can leave its session and outlive its parent, but its children inherit its environment variables: every
-process is started with ``KBT_OWNER``, and found by it. This file is also a program, started once per build with the
-standard library alone: it waits for the end of ``kbt`` on a pipe, kills what is left and removes the build's
-temporary folder. If it was killed as well, the next build does both.
+process is started with ``KBT_OWNER``, and found by it. This module is also a program, started once per build: it waits
+for the end of ``kbt`` on a pipe, kills what is left and removes the build's temporary folder. If it was killed as
+well, the next build does both.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_process import isolated_command
 
 OWNER_VARIABLE = "KBT_OWNER"
 """Variable of every started process; its value is :func:`owner_name`."""
@@ -47,7 +49,9 @@ class Reaper:
         """Where cells have their folders."""
         # In a session of its own, so that Ctrl-C does not reach it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, self.owner, str(self.folder)],
+            isolated_command(
+                f"from {__name__} import wait_beside; wait_beside({self.owner!r}, {str(self.folder)!r})"
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -60,7 +64,7 @@ class Reaper:
         """End the program, since this process ends normally; remove the folder."""
         if self.pid != os.getpid():  # this is a fork
             return
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder, self.folder.parent)
         try:
             self._process.communicate(b".", timeout=1)
         except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -190,11 +194,11 @@ def _namespace() -> str:
 def _remove_abandoned_folders() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*-*-*"):
         owner = folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]
-        if is_abandoned(owner):  # rmtree removes neither links nor folders of other users
-            shutil.rmtree(folder, ignore_errors=True)
+        if is_abandoned(owner):
+            remove_tree(folder, folder.parent)
 
 
-def _wait_beside(owner: str, folder: str) -> None:
+def wait_beside(owner: str, folder: str) -> None:
     """Wait until ``kbt`` ends; unless it dismisses this program, kill what is left and remove its folder."""
     if sys.stdin.buffer.read(1):
         return
@@ -203,8 +207,4 @@ def _wait_beside(owner: str, folder: str) -> None:
     while quiet < _QUIET_ROUNDS:
         quiet = 0 if kill_processes(OWNER_VARIABLE, owner.__eq__) else quiet + 1
         time.sleep(_PAUSE_SECONDS)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    _wait_beside(*sys.argv[1:3])
+    remove_tree(Path(folder), Path(folder).parent)

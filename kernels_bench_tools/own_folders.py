@@ -1,0 +1,127 @@
+"""Folders that kbt makes and removes. A repository may contain a link in place of one, which is never followed.
+
+Nothing else in this package removes a folder with its content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernels_bench_tools.errors import ProjectError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MODE = 0o700
+
+
+def make_folder(path: Path, below: Path) -> None:
+    """Make ``path`` and its parents as far as ``below``; a ``ProjectError`` if one of them is a link or a file."""
+    current = below
+    for part in path.relative_to(below).parts:
+        current /= part
+        with suppress(FileExistsError):
+            current.mkdir()
+        if not stat.S_ISDIR(current.lstat().st_mode):
+            what = "is a symbolic link" if current.is_symlink() else "is not a folder"
+            raise ProjectError(str(current), what, "A folder that kbt makes", "Move it away")
+
+
+def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
+    """Remove what is at ``path``, if anything: a folder with its content, a file, or a link but not its target.
+
+    Nothing is removed if a folder from ``below`` to ``path`` is a link. What cannot be removed stays; with ``strict`` the
+    first reason is raised, an ``OSError``.
+    """
+    *parents, name = path.relative_to(below).parts
+    errors: list[OSError] = []
+    folder = -1
+    try:
+        folder = os.open(below, _FOLDER)
+        for part in parents:
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        _remove(name, folder, errors)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        errors.append(error)
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    if errors and strict:
+        raise errors[0]
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None, prefix: str = "kbt-") -> Iterator[Path]:
+    """Make a folder for temporary files, and remove it at the end as far as that is possible."""
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
+    try:
+        yield path
+    finally:
+        remove_tree(path, path.parent)
+
+
+def _remove(name: str, parent: int, errors: list[OSError]) -> None:
+    """Remove a file, link or folder. Inner folders are moved up first, so that no depth is too much."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=parent)
+        return
+    _allow(name, parent)
+    top = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        pending = _empty(top, top, errors)
+        while pending:
+            inner = pending.pop()
+            try:
+                opened = os.open(inner, _FOLDER | os.O_NOFOLLOW, dir_fd=top)
+                try:
+                    pending += _empty(opened, top, errors)
+                finally:
+                    os.close(opened)
+                os.rmdir(inner, dir_fd=top)
+            except OSError as error:
+                errors.append(error)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _empty(folder: int, top: int, errors: list[OSError]) -> list[str]:
+    """Remove the files of a folder, and move its folders into ``top``; return their names there."""
+    moved = []
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    for entry in listed:
+        name = entry.name
+        try:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(name, dir_fd=folder)
+                continue
+            _allow(name, folder)
+            if folder != top:
+                name = f".removed-{os.urandom(16).hex()}"
+                os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=top)
+            moved.append(name)
+        except OSError as error:
+            errors.append(error)
+    return moved
+
+
+def _allow(name: str, parent: int) -> None:
+    """Give a folder back the permissions without which it can be neither read, emptied nor moved."""
+    mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    if mode & _MODE == _MODE or not hasattr(os, "O_PATH"):
+        return
+    # A chmod by name would follow a link that has just been put there.
+    opened = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        with suppress(OSError):  # of another user
+            os.chmod(f"/proc/self/fd/{opened}", _MODE)  # noqa: PTH101
+    finally:
+        os.close(opened)

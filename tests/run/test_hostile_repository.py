@@ -1,0 +1,102 @@
+"""A repository that was just cloned may contain anything where kbt keeps its files: nothing outside changes."""
+
+import os
+from pathlib import Path
+
+import pytest
+from projects import run_kbt, wait_until
+
+CELL = "# Page\n\n```python id=a\nprint(1)\n```\n"
+BUILD = ("build", "--env", "current")
+COMMANDS = (BUILD, ("cache", "prune", "--size", "0"), ("clean",), ("clean", "--all"))
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A project beside folders and files of the user."""
+    for name in ("a" * 64, f"{'b' * 64}-process-0", ".draft-" + "c" * 32, "thesis"):
+        (tmp_path / "outside" / name).mkdir(parents=True)
+        (tmp_path / "outside" / name / "chapter").write_text("kept")
+        os.utime(tmp_path / "outside" / name, (1, 1))
+    (tmp_path / "outside" / "file").write_text("kept")
+    root = tmp_path / "clone"
+    (root / "op" / "impls").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.kbt]\ncache_size = "1"\n')
+    for name in ("n.md", "op/impls/x.md"):
+        (root / name).write_text(CELL)
+    return root
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        (".kbt", "outside"),
+        (".kbt/cache", "outside"),
+        (".kbt/cache", ""),
+        (".kbt/cells", "outside"),
+        (".kbt/environments", "outside"),
+        (".kbt/cache/" + "d" * 64, "outside"),
+        (".kbt/last.json", "outside/file"),
+        (".kbt/build.json", "outside/file"),
+        (".kbt/lock", "outside/file"),
+        (".kbt/.gitignore", "outside/new"),
+        ("op/impls/.kbt", "outside"),
+        ("op/impls/.kbt/cells", "outside"),
+        ("site", "outside"),
+    ],
+)
+def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target: str) -> None:
+    link = clone / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(clone.parent / target)
+    outside = clone.parent / "outside"
+    before = content(outside)
+
+    for command in COMMANDS:
+        done = run_kbt(clone, *command, timeout=60)
+
+        assert content(outside) == before
+        assert done.returncode in {0, 2}
+        assert "Traceback" not in done.stderr
+        if done.returncode == 2:
+            assert any(remedy in done.stderr for remedy in ("Remove", "Move", "Choose"))
+
+
+def test_only_folders_whose_name_is_a_key_are_removed_from_the_cache(clone: Path) -> None:
+    assert run_kbt(clone, *BUILD).returncode == 0
+    cache = clone / ".kbt" / "cache"
+    names = {path.name for path in cache.iterdir()}
+    for name in ("thesis", "x-process-1", "thesis.replaced", ".draft-mine", "e" * 64):
+        (cache / name).mkdir()
+
+    done = run_kbt(clone, *COMMANDS[1])
+
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in cache.iterdir()} == names | {
+        "thesis",
+        "x-process-1",
+        "thesis.replaced",
+        ".draft-mine",
+    }
+
+
+def test_folders_that_a_cell_nested_thousands_deep_do_not_stop_any_build(clone: Path) -> None:
+    deep = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\nos.kill(os.getppid(), 9)"
+    (clone / "op" / "impls" / "x.md").unlink()
+    (clone / "n.md").write_text(CELL.replace("print(1)", deep))
+    temporary = clone.parent / "t"
+    temporary.mkdir()
+    variables = {"TMPDIR": str(temporary)}
+    run_kbt(clone, *BUILD, **variables)
+    (clone / "n.md").write_text(CELL)
+
+    done = run_kbt(clone, *BUILD, **variables)
+
+    assert done.returncode == 0, done.stderr
+    assert wait_until(lambda: not list(temporary.glob("kbt-*")))
