@@ -17,6 +17,8 @@ from kernels_bench_tools.records.record import HubKernel
 SWITCH = "USE_HUB_KERNELS"
 OFF_VALUES = {"0", "OFF", "NO", "FALSE"}
 DEADLINE, DEADLINE_S = "KBT_HUB_DEADLINE_S", 60.0
+KERNELS = "0.17"
+"""Of the package ``kernels``, whose interface for locks and builds is another one in each minor version."""
 DEVICES = ("cuda", "rocm", "xpu", "mps", "npu", "cpu")
 
 _loaded: dict[Path, ResolvedKernel] = {}
@@ -83,11 +85,14 @@ def prepare(
     if reason := switched_off():
         raise HubError(HubStatus.DISABLED, reason)
     try:
-        import kernels  # noqa: F401
+        import kernels
     except ModuleNotFoundError as error:
         raise missing_package(error.name) from error
     except Exception as error:  # invalid values of its environment variables
         raise classify(error, "the package 'kernels'", HubStatus.IMPORT_FAILED) from error
+    if kernels.__version__.rpartition(".")[0] != KERNELS:
+        reason = f"kernels {kernels.__version__} is installed, and get_kernel needs {KERNELS}"
+        raise HubError(HubStatus.KERNELS_TOO_OLD, reason)
     device = _current_device()
     if not parsed.keys() & {"", device}:
         reason = f"there is a kernel for {', '.join(parsed)} here, and this device is {device}"

@@ -9,25 +9,33 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.hub.kernel import dependency_reference, prepare
-from kernels_bench_tools.hub.resolve import resolve_on_hub
+from kernels_bench_tools.hub.reference import KernelReference
+from kernels_bench_tools.hub.resolve import dependency_of, read_locks, resolve_on_hub
 from kernels_bench_tools.hub.status import HubError, HubStatus
-from kernels_bench_tools.hub.store import KernelsLock, read_lock, write_lock
 from kernels_bench_tools.records.hub import FetchedKernel, KernelRequest
 
 
 def main(path: Path) -> int:
-    """Lock the kernels named on stdin, if available; return 0 if all are, 2 if not, 3 for a mistake of the user."""
+    """Download the kernels named on stdin, and lock those that are available.
+
+    Entries of other kernels stay in the lock. Returns 0 if all are available, 2 if not, 3 for a mistake of the user.
+    """
+    from kernels._rust import KernelLock, KernelLocks
+
     statuses, code = [], 0
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
-        lock = read_lock(path) if path.exists() else KernelsLock()
+        locks = read_locks(path) if path.exists() else {}
+        entries = {one: locks[one] for one in locks}
         for request in requests:
             try:
-                for fetched in fetch(request, lock):
+                for reference, fetched in fetch(request):
                     statuses.append(fetched.status)
-                    if fetched.status == HubStatus.OK:
-                        write_lock(path, lock)
+                    if fetched.status == HubStatus.OK and not reference.bounds:
+                        entries[dependency_of(reference)] = KernelLock(fetched.commit)
+                        _write(path, KernelLocks(entries).to_json())
                     print(msgspec.json.encode(fetched).decode(), flush=True)
             except KbtError as error:
                 code = _mistake(error)
@@ -41,13 +49,23 @@ def _mistake(error: KbtError) -> int:
     return 3
 
 
-def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:
-    """Fetch a kernel and its dependencies, add them to ``lock``, and yield how each ended."""
-    name = str(request.reference)
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
+
+
+def fetch(request: KernelRequest) -> Iterator[tuple[KernelReference, FetchedKernel]]:
+    """Download a kernel and its dependencies, and yield how each ended."""
+    name, reference = str(request.reference), KernelReference(str(request.reference))
     try:
         chosen, options = prepare(request.reference, request.version, request.revision, request.trust)
         if chosen.folder:
             print(f"note: {name}: a folder of this machine, which no lock can contain", file=sys.stderr)
+        elif chosen.bounds:
+            print(f"note: {name}: a lock has versions, no bounds; the kernel is downloaded", file=sys.stderr)
         queue, seen = [chosen], set[str]()
         while queue:
             reference = queue.pop(0)
@@ -55,15 +73,17 @@ def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:
             if reference.folder or reference.name in seen:
                 continue
             seen.add(reference.name)
-            found, answer = resolve_on_hub(reference, options)
-            lock.add(answer)
+            found = resolve_on_hub(reference, options)
             queue += [dependency_reference(one) for one in found.build.metadata.kernel_depends]
             commit, variant, notes = found.info.commit, found.info.variant, found.info.notes
-            yield FetchedKernel(
-                reference=name, status=HubStatus.OK, commit=commit, variant=variant, notes=notes
+            yield (
+                reference,
+                FetchedKernel(
+                    reference=name, status=HubStatus.OK, commit=commit, variant=variant, notes=notes
+                ),
             )
     except HubError as error:
-        yield FetchedKernel(reference=name, status=error.status, reason=error.reason)
+        yield reference, FetchedKernel(reference=name, status=error.status, reason=error.reason)
 
 
 if __name__ == "__main__":

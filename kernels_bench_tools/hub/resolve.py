@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import msgspec
-
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
-    LockedKernel,
+    Answer,
     cached_commits,
     cached_names,
     check_files,
@@ -28,8 +27,7 @@ from kernels_bench_tools.hub.store import (
     describe_source_build,
     digest_build,
     downloaded_bytes,
-    read_answers,
-    read_lock,
+    find_answer,
     read_source_build,
     save_answer,
     snapshot_folder,
@@ -39,6 +37,7 @@ from kernels_bench_tools.records.record import HubKernel
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+    from kernels._rust import KernelDependency, KernelLocks
     from kernels.resolver import LocalKernel
 
 ALLOW_LIST = "allow-list"
@@ -74,21 +73,49 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
     """Return the build that ``reference`` means here, with its files checked."""
     if folder := _override(reference):
         return _from_folder(reference, folder, options)
-    path = find_lock(_base_folder())
-    locked = read_lock(path).find(reference) if path else None
-    if locked is not None:
-        return _from_known(reference, locked, "lock", options) or _download_locked(reference, locked, options)
+    if commit := _locked_commit(reference):
+        known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
+        return _from_known(reference, known, "lock", options) or _download_locked(reference, commit, options)
     if local := _from_source_build(reference, options):
         return local
-    earlier = read_answers(reference.repo).find(reference) if reference.is_fixed else None
+    earlier = find_answer(reference.repo, reference.pin) if reference.is_fixed else None
     found = _from_known(reference, earlier, "cache", options) if earlier else None
     return found or _from_hub(reference, options)
 
 
-def resolve_on_hub(
-    reference: KernelReference, options: ResolveOptions
-) -> tuple[ResolvedKernel, LockedKernel]:
-    """Return what ``reference`` means on the hub now, regardless of lock and cache, and its entry for a lock."""
+def dependency_of(reference: KernelReference) -> KernelDependency:
+    """Return a version or revision of a kernel as ``kernels`` names it; bounds have no such name and get none."""
+    from kernels._rust import KernelDependency, KernelVersion
+
+    if reference.version is None:
+        return KernelDependency(reference.repo, KernelVersion.Revision(reference.revision))
+    return KernelDependency(reference.repo, KernelVersion.Version(reference.version))
+
+
+def read_locks(path: Path) -> KernelLocks:
+    """Read a lock file as ``kernels lock`` writes it; a ``KbtError`` states why it cannot be read."""
+    from kernels._rust import KernelLocks
+
+    remedy = "Write it with `kbt prefetch` or `kernels lock`"
+    try:
+        return KernelLocks.from_json(read_file(path).decode())
+    except OSError as error:
+        raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
+    except ValueError as error:
+        raise KbtError(str(path), f"is not a lock file of kernels ({error})", "", remedy) from None
+
+
+def _locked_commit(reference: KernelReference) -> str:
+    """Return the commit that the project's lock names for this version or revision; empty if it names none."""
+    path = find_lock(_base_folder())
+    if path is None or reference.bounds:
+        return ""
+    entry = read_locks(path).get(dependency_of(reference))
+    return entry.commit if entry else ""
+
+
+def resolve_on_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
+    """Return what ``reference`` means on the hub now, regardless of lock and cache."""
     if _is_offline():
         raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
@@ -99,7 +126,7 @@ def resolve_on_hub(
         )
     except Exception as error:
         raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
-    return _checked(reference, build, "hub", answer), answer
+    return _checked(reference, build, "hub", answer)
 
 
 def _override(reference: KernelReference) -> Path | None:
@@ -147,16 +174,16 @@ def _from_source_build(reference: KernelReference, options: ResolveOptions) -> R
 
 
 def _from_known(
-    reference: KernelReference, known: LockedKernel, origin: str, options: ResolveOptions
+    reference: KernelReference, known: Answer, origin: str, options: ResolveOptions
 ) -> ResolvedKernel | None:
     """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
-    if known.trusted == ALLOW_LIST and not options.allows(known.repo):
-        publisher = known.repo.partition("/")[0]
+    if known.trusted == ALLOW_LIST and not options.allows(reference.repo):
+        publisher = reference.repo.partition("/")[0]
         reason = (
             f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it now"
         )
         raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
-    if snapshot_folder(known.repo, known.commit).is_dir():
+    if snapshot_folder(reference.repo, known.commit).is_dir():
         try:
             return _from_disk(reference, known.commit, origin, known, options)
         except HubError as error:
@@ -166,14 +193,12 @@ def _from_known(
     return None
 
 
-def _download_locked(
-    reference: KernelReference, locked: LockedKernel, options: ResolveOptions
-) -> ResolvedKernel:
+def _download_locked(reference: KernelReference, commit: str, options: ResolveOptions) -> ResolvedKernel:
     if _is_offline():
-        reason = f"{reference.name} is locked to {locked.commit[:12]}, which is not in the local cache"
+        reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
         raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
-    found, answer = resolve_on_hub(parse_reference(locked.repo, revision=locked.commit), options)
-    return _checked(reference, found.build, "lock", msgspec.structs.replace(locked, trusted=answer.trusted))
+    found = resolve_on_hub(parse_reference(reference.repo, revision=commit), options)
+    return _checked(reference, found.build, "lock", find_answer(reference.repo, commit), commit=commit)
 
 
 def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
@@ -181,7 +206,7 @@ def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKe
     if _is_offline():
         return _from_cache(reference, options, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
-        return resolve_on_hub(reference, options)[0]
+        return resolve_on_hub(reference, options)
     except HubError as error:
         if error.status not in _NO_ANSWER:
             raise
@@ -197,7 +222,7 @@ def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -
     """Return the newest usable build in the cache, with a note that states why the hub was not used."""
     rejection: HubError | None = None
     for commit in cached_commits(reference):
-        answer = read_answers(reference.repo).find(reference)
+        answer = find_answer(reference.repo, reference.pin)
         known = answer if answer is not None and answer.commit == commit else None
         try:
             found = _from_disk(reference, commit, "cache", known, options)
@@ -216,7 +241,7 @@ def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -
 
 
 def _from_disk(
-    reference: KernelReference, commit: str, origin: str, known: LockedKernel | None, options: ResolveOptions
+    reference: KernelReference, commit: str, origin: str, known: Answer | None, options: ResolveOptions
 ) -> ResolvedKernel:
     folder = snapshot_folder(reference.repo, commit)
     build = choose_build(folder, reference.repo, options.backend)
@@ -227,7 +252,7 @@ def _checked(
     reference: KernelReference,
     build: LocalKernel,
     origin: str,
-    known: LockedKernel | None,
+    known: Answer | None,
     *,
     commit: str = "",
     trusted: str = "not checked",
@@ -266,7 +291,7 @@ def _is_offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def _download(reference: KernelReference, options: ResolveOptions) -> tuple[LocalKernel, LockedKernel]:
+def _download(reference: KernelReference, options: ResolveOptions) -> tuple[LocalKernel, Answer]:
     """Download the build for this system, and keep the hub's answer for later processes."""
     from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
     from kernels.resolver import resolve_hub_kernel
@@ -288,8 +313,7 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
         snapshot = remote.install(api=api).variant_path.parents[1]
         # Chosen again from the disk, so that the checked build is the loaded one.
         build = choose_build(snapshot, repo, options.backend)
-        answer = LockedKernel(
-            repo=repo,
+        answer = Answer(
             pin=reference.pin,
             commit=snapshot.name,
             version=version,
@@ -297,7 +321,7 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
             builds={build.variant_str: digest_build(build)},
             notes=[f"version {skipped} was skipped: {why.status}" for skipped, why in rejections.items()],
         )
-        save_answer(answer)
+        save_answer(repo, answer)
         return build, answer
     reason = f"none of the versions that {reference.pin} admits fits this system: "
     raise HubError(

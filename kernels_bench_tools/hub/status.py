@@ -50,6 +50,7 @@ class HubError(Unsupported):
         super().__init__(f"{reason} [{status}]")
 
 
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/\"'`]+/)+")
 # Names of classes or their bases, because huggingface_hub has changed its HTTP library before.
 _UNREACHABLE = {"TransportError", "ConnectionError", "TimeoutError", "gaierror"}
 _BY_CLASS = {
@@ -137,7 +138,8 @@ def _class_names(error: BaseException) -> set[str]:
 
 
 def _one_line(error: BaseException) -> str:
-    text = re.sub(r"\s+", " ", str(error)).strip()
+    # Records are published: of a path of this machine only the file's name stays.
+    text = _FOLDERS.sub("", re.sub(r"\s+", " ", str(error)).strip())
     return (text or type(error).__name__)[:300]
 
 

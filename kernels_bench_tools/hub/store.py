@@ -1,4 +1,4 @@
-"""The file ``kernels.lock``, and the local cache: snapshots, the hub's answers, and the digests of builds.
+"""The local cache: snapshots, the hub's answers, and the digests of builds.
 
 ``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot with one build
 only. So the hub's answers are stored beside the snapshots, and builds are found in their folders.
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import file_digest, read_file, read_struct, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.source import read_source
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from kernels.resolver import LocalKernel
 
 ANSWERS = "kbt-answers.json"
-"""File in a kernel's folder of the cache: the hub's answers, in the format of a lock."""
+"""File in a kernel's folder of the cache."""
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
-class LockedBuild(msgspec.Struct, kw_only=True):
+class BuildFiles(msgspec.Struct, kw_only=True):
     """A build as it was when it was downloaded."""
 
     digest: str
@@ -40,66 +39,18 @@ class LockedBuild(msgspec.Struct, kw_only=True):
     """Path within the build to SHA-256."""
 
 
-class LockedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a reference meant when it was resolved on the hub."""
 
-    repo: str
     pin: str
     """Normalized version, constraint or revision."""
     commit: str
     version: int | None = None
     trusted: str = ""
     """``publisher`` or ``allow-list``."""
-    builds: dict[str, LockedBuild] = msgspec.field(default_factory=dict)
-    """Build name to its files; machines of different kinds add theirs."""
+    builds: dict[str, BuildFiles] = msgspec.field(default_factory=dict)
+    """By the name of the build."""
     notes: list[str] = msgspec.field(default_factory=list)
-
-
-class KernelsLock(msgspec.Struct, kw_only=True):
-    """The content of a lock file."""
-
-    format: int = 1
-    kernels: list[LockedKernel] = msgspec.field(default_factory=list)
-
-    def find(self, reference: KernelReference) -> LockedKernel | None:
-        """Return the entry for ``reference``, by its pin or its commit; None if there is none."""
-        for kernel in self.kernels:
-            if kernel.repo == reference.repo and reference.pin in (kernel.pin, kernel.commit):
-                return kernel
-        return None
-
-    def add(self, new: LockedKernel) -> None:
-        """Add an entry in place of the one with its pin; builds of the same commit are kept."""
-        for old in self.kernels:
-            if (old.repo, old.commit) == (new.repo, new.commit):
-                new.builds = {**old.builds, **new.builds}
-        others = [old for old in self.kernels if (old.repo, old.pin) != (new.repo, new.pin)]
-        self.kernels = sorted([*others, new], key=lambda kernel: (kernel.repo, kernel.pin))
-
-
-def read_lock(path: Path) -> KernelsLock:
-    """Read a lock file; a ``KbtError`` states why it cannot be read."""
-    remedy = "Write it with `kbt prefetch`"
-    try:
-        lock = msgspec.json.decode(read_file(path), type=KernelsLock)
-    except OSError as error:
-        raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
-    except msgspec.DecodeError as error:
-        expected = "a lock file of kbt (`kernels lock` writes another format)"
-        raise KbtError(str(path), f"is not a lock file ({error})", expected, remedy) from None
-    if lock.format != 1:
-        raise KbtError(str(path), f"has the format {lock.format}", "format 1", remedy)
-    return lock
-
-
-def write_lock(path: Path, lock: KernelsLock) -> None:
-    """Write a lock file atomically."""
-    data = msgspec.json.format(msgspec.json.encode(lock, order="deterministic"), indent=1) + b"\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-    except OSError as error:
-        raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
 
 
 def snapshot_folder(repo: str, commit: str) -> Path:
@@ -128,20 +79,28 @@ def cached_commits(reference: KernelReference) -> list[str]:
     return found if len(found) == 1 else []
 
 
-def read_answers(repo: str) -> KernelsLock:
-    """Return the hub's earlier answers for a kernel; empty if there are none."""
+def read_answers(repo: str) -> list[Answer]:
+    """Return the hub's earlier answers for a kernel; a damaged file counts as none, since the hub can be asked again."""
     try:
-        return read_lock(_kernel_folder(repo) / ANSWERS)
-    except KbtError:
-        return KernelsLock()
+        return msgspec.json.decode(read_file(_kernel_folder(repo) / ANSWERS), type=list[Answer])
+    except (OSError, msgspec.DecodeError):
+        return []
 
 
-def save_answer(answer: LockedKernel) -> None:
+def find_answer(repo: str, pin: str) -> Answer | None:
+    """Return the hub's earlier answer for a pin or a commit."""
+    return next((one for one in read_answers(repo) if pin in (one.pin, one.commit)), None)
+
+
+def save_answer(repo: str, answer: Answer) -> None:
     """Keep an answer of the hub for later processes, if the cache is writable."""
-    answers = read_answers(answer.repo)
-    answers.add(answer)
-    with suppress(KbtError):
-        write_lock(_kernel_folder(answer.repo) / ANSWERS, answers)
+    answers = read_answers(repo)
+    for old in answers:
+        if old.commit == answer.commit:
+            answer.builds = {**old.builds, **answer.builds}
+    kept = [answer, *(old for old in answers if old.pin != answer.pin)]
+    with suppress(OSError):
+        write_atomically(_kernel_folder(repo) / ANSWERS, msgspec.json.encode(kept))
 
 
 def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKernel:
@@ -164,7 +123,7 @@ def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKe
     return build
 
 
-def digest_build(build: LocalKernel) -> LockedBuild:
+def digest_build(build: LocalKernel) -> BuildFiles:
     """Return the digests of a build's files as they are now."""
     files = {}
     for path in sorted(build.variant_path.rglob("*")):
@@ -172,11 +131,11 @@ def digest_build(build: LocalKernel) -> LockedBuild:
         if path.is_file() and not _is_bytecode(name):
             files[name] = file_digest(path)
     lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
-    return LockedBuild(digest=hashlib.sha256(lines.encode()).hexdigest(), files=files)
+    return BuildFiles(digest=hashlib.sha256(lines.encode()).hexdigest(), files=files)
 
 
-def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> str:
-    """Return the digest over a build's files, after checking them against those that were downloaded or locked."""
+def check_files(build: LocalKernel, repo: str, expected: BuildFiles | None) -> str:
+    """Return the digest over a build's files, after checking them against those that were downloaded."""
     now = digest_build(build)
     if expected is not None:
         if missing := sorted(expected.files.keys() - now.files.keys()):
@@ -250,10 +209,10 @@ def _kernel_folder(repo: str) -> Path:
 def cached_names(repo: str) -> dict[str, str]:
     """Return the branches, tags and versions in the cache, and their commits."""
     named = {}
-    for kernel in read_answers(repo).kernels:
-        named[kernel.pin] = kernel.commit
-        if kernel.version is not None:
-            named[f"v{kernel.version}"] = kernel.commit
+    for answer in read_answers(repo):
+        named[answer.pin] = answer.commit
+        if answer.version is not None:
+            named[f"v{answer.version}"] = answer.commit
     refs = _kernel_folder(repo) / "refs"
     for path in refs.rglob("*"):
         if path.is_file():

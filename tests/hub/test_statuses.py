@@ -1,6 +1,7 @@
 """Every status of the closed set, by the real client against a hub on this machine."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,203 +9,198 @@ import pytest
 from kernels_bench_tools.hub import HubError, HubStatus
 
 Place = Any
+COMMIT = "ab" * 20
+ANOTHER_GPU = """
+import torch
+torch.version.cuda = '13.0'
+torch.cuda.is_available = lambda: True
+torch.cuda.get_device_capability = lambda *_: (9, 0)
+"""
 
-COVERED: set[str] = set()
+
+def offline_without(name: str, *, dangling: bool = False) -> Callable[[Place], None]:
+    """Return what makes a cache that lacks a file of a build."""
+
+    def prepare(place: Place) -> None:
+        place.hub.publish(place.repo, place.make(), "v1")
+        place.load(f"{place.repo}@1")
+        file = next(place.cache.rglob(f"snapshots/*/build/torch-cpu/{name}"))
+        file.unlink()
+        if dangling:
+            file.symlink_to("../../../../blobs/none")
+
+    return prepare
 
 
-def covers(*statuses: HubStatus) -> Any:
-    """Note which statuses a test is about, so that the last test can tell if one was forgotten."""
-    COVERED.update(statuses)
-    return lambda function: function
+def changed_since_its_download(place: Place) -> None:
+    offline_without("layers.py")(place)
+    next(place.cache.rglob("snapshots/*/build/torch-cpu")).joinpath("layers.py").write_text("# changed\n")
 
 
-@covers(HubStatus.OK)
-def test_a_kernel_loads_and_computes(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
+def published(**options: Any) -> Callable[[Place], None]:
+    return lambda place: place.hub.publish(place.repo, place.make(**options), "v1")
+
+
+def close(place: Place) -> None:
+    place.hub.close()
+
+
+def nothing(_: Place) -> None:
+    """The hub has no kernel at all."""
+
+
+def two_versions(place: Place) -> None:
+    published()(place)
+    place.hub.publish(place.repo, place.make("second", version=2), "v2", "main")
+
+
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+CUDA = {"backend": {"type": "cuda", "archs": ["10.0a"]}}
+# Status: what is there, the reference after the kernel's name, variables and code of the process, words of the reason.
+CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tuple[str, ...]]] = [
+    *(
+        (HubStatus.DISABLED, published(), "@1", {"USE_HUB_KERNELS": value}, (f"USE_HUB_KERNELS={value}",))
+        for value in ("0", "off", "NO", "False")
+    ),
+    # Without a network, `kernels` itself says that the publisher could not be verified.
+    *((HubStatus.HUB_UNREACHABLE, close, pin, {}, ("refused",)) for pin in ("@1", f"@{COMMIT}")),
+    (HubStatus.HUB_UNREACHABLE, nothing, "@1", {"HF_ENDPOINT": "http://hub.invalid"}, ()),
+    *((HubStatus.NOT_IN_CACHE, nothing, pin, OFFLINE, (pin,)) for pin in ("@1", "@main", f"@{COMMIT}")),
+    (HubStatus.NOT_IN_CACHE, lambda place: place.seed(place.make(), "v2"), "@1", OFFLINE, ("v2",)),
+    (HubStatus.CACHE_INCOMPLETE, offline_without("layers.py"), "@1", OFFLINE, ("layers.py",)),
+    (HubStatus.CACHE_INCOMPLETE, offline_without("layers.py", dangling=True), "@1", OFFLINE, ("layers.py",)),
+    (HubStatus.OK, offline_without("layers.py"), "@1", {}, ()),  # downloaded again
+    (HubStatus.FILES_CHANGED, changed_since_its_download, "@1", {}, ("layers.py", "downloaded")),
+    (HubStatus.NO_SUCH_REPO, nothing, "@1", {}, ("kernels-community/scale",)),
+    *((HubStatus.NO_SUCH_REVISION, published(), pin, {}, ()) for pin in ("@no-branch", f"@{COMMIT}")),
+    *(
+        (HubStatus.NO_SUCH_VERSION, two_versions, pin, {}, (pin[1:], "1, 2"))
+        for pin in ("@3", "@>=3", "@>2,<2")
+    ),
+    (
+        HubStatus.NO_BUILD_FOR_SYSTEM,
+        lambda place: (
+            place.make(variant="torch-cuda"),
+            published(variant="torch25-cxx11-cpu-mips-linux")(place),
+        ),
+        "@1",
+        {},
+        ("torch-cuda: ", "CPU (mips) does not match"),
+    ),
+    (
+        HubStatus.ARCH_UNSUPPORTED,
+        published(metadata=CUDA, code="raise SystemExit('a build for another card ends the process')"),
+        {"backend": "cpu"},
+        {"before": ANOTHER_GPU},
+        ("CUDA capability 9.0", "10.0a"),
+    ),
+    (HubStatus.BACKEND_NOT_HERE, published(), {"backend": "rocm"}, {}, ()),
+    (HubStatus.KERNELS_TOO_OLD, published(metadata={"kernels-minver": "99.0.0"}), "@1", {}, ("99.0",)),
+    (
+        HubStatus.KERNELS_TOO_OLD,
+        published(),
+        "@1",
+        {"before": "import kernels\nkernels.__version__ = '0.12.1'"},
+        ("0.12.1", "0.17"),
+    ),
+    (HubStatus.MISSING_DEPENDENCY, published(metadata={"python-depends": ["helion"]}), "@1", {}, ("helion",)),
+    (HubStatus.MISSING_DEPENDENCY, published(code="import no_such_package"), "@1", {}, ("no_such_package",)),
+    *(
+        (
+            HubStatus.MISSING_DEPENDENCY,
+            nothing,
+            "@1",
+            {"before": f"import kernels, sys\nsys.modules[{package!r}] = None"},
+            (repr(package),),
+        )
+        for package in ("kernels", "torch")
+    ),
+    (HubStatus.BAD_METADATA, published(metadata={"license": None}), "@1", {}, ("license",)),
+    (HubStatus.IMPORT_FAILED, published(code="raise RuntimeError('no\\nluck')"), "@1", {}, ("no luck",)),
+    (HubStatus.NO_SUCH_LAYER, published(), "@1:Missing", {}, ("Missing", "Scale")),
+    (HubStatus.NO_SUCH_LAYER, published(), "@1.missing", {}, ("missing", "layers, scale")),
+]
+ELSEWHERE = {HubStatus.HUB_ERROR, HubStatus.UNTRUSTED_PUBLISHER}
+
+
+@pytest.mark.parametrize(
+    ("status", "prepare", "asked", "process", "words"),
+    CASES,
+    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
+)
+def test_a_request_has_its_status_and_a_reason_of_one_line(
+    place: Place, status: HubStatus, prepare: Any, asked: Any, process: dict[str, str], words: tuple[str, ...]
+) -> None:
+    prepare(place)
+    place.hub.log.clear()
+    call = f"{place.repo}{asked}" if isinstance(asked, str) else {"reference": f"{place.repo}@1", **asked}
+
+    outcome = place.load(call, **process)
+
+    assert outcome.status == status, outcome
+    reason = "" if status is HubStatus.OK else outcome.reason
+    assert all(word in reason for word in words), reason
+    assert "\n" not in reason
+    assert str(place.folder) not in reason, "a path of this machine"
+    assert not any(advice in reason for advice in ("check_arch", "trust_remote_code")), (
+        "to switch a check off"
+    )
+    if status is HubStatus.DISABLED:
+        assert not outcome.imported
+    if status in {HubStatus.DISABLED, HubStatus.NOT_IN_CACHE}:
+        assert place.hub.log == []
+
+
+def test_every_status_has_a_test() -> None:
+    assert {case[0] for case in CASES} | ELSEWHERE == set(HubStatus)
+
+
+def test_a_kernel_a_layer_and_a_function_load_and_compute(place: Place) -> None:
+    published()(place)
 
     outcome = place.load(f"{place.repo}@1", f"{place.repo}@1:Scale", f"{place.repo}@1.scale")
 
-    assert [one["status"] for one in outcome.all] == ["ok", "ok", "ok"]
-    assert outcome.value == 2
-
-
-@covers(HubStatus.DISABLED)
-@pytest.mark.parametrize("value", ["0", "off", "NO", "False"])
-def test_switched_off_nothing_is_imported_or_requested(place: Place, value: str) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-
-    outcome = place.load(f"{place.repo}@1", USE_HUB_KERNELS=value)
-
-    assert outcome.status == HubStatus.DISABLED
-    assert outcome.reason == f"hub kernels are switched off (USE_HUB_KERNELS={value})"
-    assert not outcome.imported
-    assert place.hub.log == []
-
-
-@covers(HubStatus.HUB_UNREACHABLE)
-@pytest.mark.parametrize("pin", ["1", "ab" * 20])
-def test_a_hub_that_is_down_is_unreachable_not_untrusted(place: Place, pin: str) -> None:
-    place.hub.close()
-
-    outcome = place.load(f"{place.repo}@{pin}")
-
-    assert outcome.status == HubStatus.HUB_UNREACHABLE
-    assert outcome.reason == "the hub cannot be reached: [Errno 111] Connection refused"
-
-
-def test_a_name_that_does_not_resolve_is_unreachable(place: Place) -> None:
-    outcome = place.load(f"{place.repo}@1", HF_ENDPOINT="http://hub.invalid")
-
-    assert outcome.status == HubStatus.HUB_UNREACHABLE
+    assert [one["value"] for one in outcome.all] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("mode", ["silent", "silent-downloads"])
 def test_a_hub_without_an_answer_is_abandoned_at_the_deadline(place: Place, mode: str) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
+    published()(place)
     place.hub.mode = mode
-    # Imported before, because the deadline is the hub's and not Python's.
-    before = "import kernels"
     start = time.monotonic()
 
-    outcome = place.load(f"{place.repo}@1", before=before, KBT_HUB_DEADLINE_S="1.5")
+    # Imported before, because the deadline is the hub's and not Python's.
+    outcome = place.load(f"{place.repo}@1", before="import kernels", KBT_HUB_DEADLINE_S="1.5")
 
     assert outcome.status == HubStatus.HUB_UNREACHABLE
-    assert outcome.reason == "the hub did not answer within 1.5 s"
     assert 1.5 <= outcome.seconds < 20  # the hub waits for a minute
     assert time.monotonic() - start < 40, "the thread that waits must not hold up the process"
 
 
-@covers(HubStatus.HUB_ERROR)
-@pytest.mark.parametrize("mode", ["500", "429"])
+@pytest.mark.parametrize("mode", ["500", "429", "nonsense"])
 def test_an_error_of_the_hub_is_reported_with_its_code(place: Place, mode: str) -> None:
     place.hub.mode = mode
 
     outcome = place.load(f"{place.repo}@1")
 
     assert outcome.status == HubStatus.HUB_ERROR
-    assert outcome.reason == f"the hub answered HTTP {mode} for {place.repo}"
+    assert mode == "nonsense" or f"HTTP {mode}" in outcome.reason
 
 
-def test_a_page_instead_of_an_answer_is_an_error_of_the_hub(place: Place) -> None:
-    place.hub.mode = "nonsense"
-
-    assert place.load(f"{place.repo}@1").status == HubStatus.HUB_ERROR
-
-
-@covers(HubStatus.NOT_IN_CACHE)
-def test_offline_with_an_empty_cache_says_so(place: Place) -> None:
-    names = [f"{place.repo}@{pin}" for pin in ("1", "main", "ab" * 20)]
-
-    outcome = place.load(*names, HF_HUB_OFFLINE="1")
-
-    for name, one in zip(names, outcome.all, strict=True):
-        assert one["status"] == HubStatus.NOT_IN_CACHE
-        assert f"{name} is not in the local cache" in one["reason"]
-    assert place.hub.log == []
-
-
-def test_offline_the_versions_that_are_there_are_named(place: Place) -> None:
-    place.seed(place.make(), "v2")
-
-    outcome = place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1")
-
-    assert outcome.status == HubStatus.NOT_IN_CACHE
-    assert "(which has v2)" in outcome.reason
-
-
-@covers(HubStatus.CACHE_INCOMPLETE)
-def test_a_missing_file_is_named_offline(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.load(f"{place.repo}@1")
-    next(place.cache.rglob("snapshots/*/build/torch-cpu/layers.py")).unlink()
-
-    outcome = place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1")
-
-    assert outcome.status == HubStatus.CACHE_INCOMPLETE
-    assert outcome.reason == f"the local copy of {place.repo} lacks layers.py"
-
-
-def test_a_missing_file_is_downloaded_again(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.load(f"{place.repo}@1")
-    next(place.cache.rglob("snapshots/*/build/torch-cpu/layers.py")).unlink()
-
-    assert place.load(f"{place.repo}@1").status == HubStatus.OK
-
-
-def test_a_dangling_link_in_the_cache_is_a_missing_file(place: Place) -> None:
-    snapshot = place.seed(place.make())
-    (snapshot / "build/torch-cpu/layers.py").unlink()
-    (snapshot / "build/torch-cpu/layers.py").symlink_to("../../../../blobs/none")
-
-    outcome = place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1")
-
-    assert (outcome.status, "layers.py" in outcome.reason) == (HubStatus.CACHE_INCOMPLETE, True)
-
-
-@covers(HubStatus.FILES_CHANGED)
 @pytest.mark.parametrize("name", ["layers.py", "__init__.py"])
 def test_a_file_that_its_publisher_did_not_write_is_refused_by_name(place: Place, name: str) -> None:
     snapshot = place.seed(place.make(sign=True))
-    assert place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1").status == HubStatus.OK
+    assert place.load(f"{place.repo}@1", **OFFLINE).status == HubStatus.OK
     file = snapshot / "build/torch-cpu" / name
     file.write_text(file.read_text() + "\n# changed\n")
 
-    outcome = place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1")
+    outcome = place.load(f"{place.repo}@1", **OFFLINE)
 
     assert outcome.status == HubStatus.FILES_CHANGED
-    assert outcome.reason == f"{name} of {place.repo} (torch-cpu) is not what it was when it was published"
+    assert name in outcome.reason
+    assert "published" in outcome.reason
 
 
-def test_a_file_that_changed_since_its_download_is_refused_also_without_a_published_digest(
-    place: Place,
-) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.load(f"{place.repo}@1")
-    file = next(place.cache.rglob("snapshots/*/build/torch-cpu/layers.py"))
-    text = file.read_text()
-    file.unlink()
-    file.write_text(text + "\n# changed\n")
-
-    outcome = place.load(f"{place.repo}@1")
-
-    assert outcome.status == HubStatus.FILES_CHANGED
-    assert (
-        outcome.reason == f"layers.py of {place.repo} (torch-cpu) is not what it was when it was downloaded"
-    )
-
-
-@covers(HubStatus.NO_SUCH_REPO)
-def test_an_unknown_kernel(place: Place) -> None:
-    outcome = place.load("kernels-community/none@1")
-
-    assert outcome.status == HubStatus.NO_SUCH_REPO
-    assert outcome.reason == "the hub has no kernel kernels-community/none, or it is not public"
-
-
-@covers(HubStatus.NO_SUCH_REVISION)
-def test_an_unknown_revision(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-
-    outcome = place.load(f"{place.repo}@no-branch", f"{place.repo}@{'ab' * 20}")
-
-    assert [one["status"] for one in outcome.all] == [HubStatus.NO_SUCH_REVISION] * 2
-
-
-@covers(HubStatus.NO_SUCH_VERSION)
-def test_an_unknown_version(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.hub.publish(place.repo, place.make("second", version=2), "v2", "main")
-    pins = ["3", ">=3", ">2,<2"]
-
-    outcome = place.load(*[f"{place.repo}@{pin}" for pin in pins])
-
-    for pin, one in zip(pins, outcome.all, strict=True):
-        assert one["status"] == HubStatus.NO_SUCH_VERSION
-        assert one["reason"] == f"{place.repo} has no version {pin}; its versions: 1, 2"
-
-
-@covers(HubStatus.UNTRUSTED_PUBLISHER)
 @pytest.mark.parametrize("publisher", ["some-org", "a-person"])
 def test_an_untrusted_publisher_is_refused_before_anything_is_downloaded(
     place: Place, publisher: str
@@ -230,126 +226,23 @@ def test_an_allow_list_admits_its_publisher(place: Place, trust: str) -> None:
     assert refused.status == HubStatus.UNTRUSTED_PUBLISHER, "an earlier download is no trust"
 
 
-@covers(HubStatus.NO_BUILD_FOR_SYSTEM)
-def test_a_kernel_without_a_build_for_this_system_lists_the_reasons(place: Place) -> None:
-    place.make(variant="torch-cuda")
-    place.hub.publish(place.repo, place.make(variant="torch25-cxx11-cpu-mips-linux"), "v1")
+def test_a_kernel_for_other_devices_names_the_device_that_is_here(place: Place) -> None:
+    published()(place)
 
-    outcome = place.load(f"{place.repo}@1")
+    outcome = place.load({"reference": {"cuda": f"{place.repo}@1", "rocm": f"{place.repo}@1"}})
 
-    assert outcome.status == HubStatus.NO_BUILD_FOR_SYSTEM
-    assert outcome.reason.startswith(f"no build of {place.repo} fits this system: ")
-    assert "torch-cuda: " in outcome.reason
-    assert "torch25-cxx11-cpu-mips-linux: CPU (mips) does not match" in outcome.reason
-    assert str(place.folder) not in outcome.reason
-
-
-@covers(HubStatus.ARCH_UNSUPPORTED)
-def test_a_build_for_another_gpu_is_refused_before_its_import(place: Place) -> None:
-    code = "raise SystemExit('a build for another card ends the process')"
-    archs = {"backend": {"type": "cuda", "archs": ["10.0a"]}}
-    place.hub.publish(place.repo, place.make(metadata=archs, code=code), "v1")
-    # There is no GPU here: torch is made to report one.
-    before = "import torch\ntorch.version.cuda = '13.0'\ntorch.cuda.is_available = lambda: True\n"
-    before += "torch.cuda.get_device_capability = lambda *_: (9, 0)\n"
-
-    outcome = place.load({"reference": f"{place.repo}@1", "backend": "cpu"}, before=before)
-
-    assert outcome.status == HubStatus.ARCH_UNSUPPORTED
-    assert "CUDA capability 9.0" in outcome.reason
-    assert "10.0a" in outcome.reason
-    assert "check_arch" not in outcome.reason
-
-
-@covers(HubStatus.BACKEND_NOT_HERE)
-def test_a_backend_or_device_that_is_not_here(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-
-    mapped = place.load({"reference": {"cuda": f"{place.repo}@1", "rocm": f"{place.repo}@1"}})
-    asked = place.load({"reference": f"{place.repo}@1", "backend": "rocm"})
-
-    assert mapped.status == asked.status == HubStatus.BACKEND_NOT_HERE
-    assert mapped.reason == "there is a kernel for cuda, rocm here, and this device is cpu"
-
-
-@covers(HubStatus.KERNELS_TOO_OLD)
-def test_a_kernel_that_wants_newer_kernels(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(metadata={"kernels-minver": "99.0.0"}), "v1")
-
-    outcome = place.load(f"{place.repo}@1")
-
-    assert outcome.status == HubStatus.KERNELS_TOO_OLD
-    assert "requires kernels>=99.0" in outcome.reason
-
-
-@covers(HubStatus.MISSING_DEPENDENCY)
-def test_a_package_that_is_missing_is_named(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(metadata={"python-depends": ["helion"]}), "v1")
-    place.hub.publish(place.repo, place.make("second", code="import no_such_package"), "v2")
-
-    declared = place.load(f"{place.repo}@1")
-    undeclared = place.load(f"{place.repo}@2")
-
-    assert declared.status == undeclared.status == HubStatus.MISSING_DEPENDENCY
-    assert "`helion`" in declared.reason
-    assert "'no_such_package'" in undeclared.reason
-
-
-@pytest.mark.parametrize("package", ["kernels", "torch"])
-def test_without_the_hub_s_client_or_torch_that_is_what_is_missing(place: Place, package: str) -> None:
-    outcome = place.load(f"{place.repo}@1", before=f"import kernels, sys\nsys.modules[{package!r}] = None")
-
-    assert outcome.status == HubStatus.MISSING_DEPENDENCY
-    assert outcome.reason == f"needs the package {package!r}, which is not installed in this environment"
-
-
-@covers(HubStatus.BAD_METADATA)
-def test_metadata_that_cannot_be_read(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(metadata={"license": None}), "v1")
-
-    outcome = place.load(f"{place.repo}@1")
-
-    assert outcome.status == HubStatus.BAD_METADATA
-    assert "missing field `license`" in outcome.reason
-
-
-@covers(HubStatus.IMPORT_FAILED)
-def test_a_kernel_whose_import_fails(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(code="raise RuntimeError('no\\nluck')"), "v1")
-
-    outcome = place.load(f"{place.repo}@1")
-
-    assert outcome.status == HubStatus.IMPORT_FAILED
-    assert outcome.reason == f"{place.repo}@1 does not load: RuntimeError: no luck"
+    assert outcome.status == HubStatus.BACKEND_NOT_HERE
+    assert all(device in outcome.reason for device in ("cuda", "rocm", "cpu"))
 
 
 def test_two_builds_with_one_id_do_not_mix_in_a_process(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(metadata={"id": "_scale"}), "v1")
+    published(metadata={"id": "_scale"})(place)
     place.hub.publish(place.repo, place.make("second", metadata={"id": "_scale"}, factor=3), "v2")
 
     outcome = place.load(f"{place.repo}@1", f"{place.repo}@2")
 
     assert [one["status"] for one in outcome.all] == [HubStatus.OK, HubStatus.IMPORT_FAILED]
-    assert "two notebooks" in outcome.reason
 
 
-@covers(HubStatus.NO_SUCH_LAYER)
-def test_an_unknown_layer_or_function_lists_the_known_ones(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-
-    layer = place.load(f"{place.repo}@1:Missing")
-    function = place.load(f"{place.repo}@1.missing")
-
-    assert layer.status == function.status == HubStatus.NO_SUCH_LAYER
-    assert layer.reason.startswith(f"{place.repo}@1 has no layer Missing; it has: Scale")
-    assert "layers, scale" in function.reason
-
-
-def test_every_status_has_a_test() -> None:
-    assert set(HubStatus) == COVERED
-
-
-def test_the_reason_is_one_line_that_ends_in_the_status() -> None:
-    error = HubError(HubStatus.NOT_IN_CACHE, "it is not there")
-
-    assert str(error) == "it is not there [not-in-cache]"
+def test_the_text_of_an_error_ends_in_the_status() -> None:
+    assert str(HubError(HubStatus.NOT_IN_CACHE, "it is not there")).endswith("[not-in-cache]")
