@@ -6,19 +6,17 @@ import io
 import sys
 from typing import NoReturn
 
-FAILURE = 1
-"""Something that the command ran, measured or checked is wrong or failed."""
-USER_MISTAKE = 2
-"""An argument, a setting, a notebook or a file cannot be used as it is."""
-INTERRUPTED = 130
+FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
+EXIT_CODES = {
+    0: "all right, or unsupported on this machine",
+    FAILURE: "something that this command ran, measured or checked is wrong or failed",
+    USER_MISTAKE: "a mistake in the arguments, the settings or a notebook",
+    INTERRUPTED: "interrupted; finished results are kept",
+}
 
 
 def main() -> NoReturn:
-    """Run the command line and exit.
-
-    Exit codes: 0 all right, 1 something that was run, measured or checked is wrong or failed, 2 a mistake of the user,
-    130 interrupted.
-    """
+    """Run the command line and exit with one of ``EXIT_CODES``."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # its encoding may lack ×
     try:

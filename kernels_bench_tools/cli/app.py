@@ -9,37 +9,30 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from kernels_bench_tools import __version__
-from kernels_bench_tools.cli import INTERRUPTED, USER_MISTAKE
+from kernels_bench_tools.cli import EXIT_CODES, INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
 
-VERBS = {
-    "init": "init:init",
-    "build": "build:build",
-    "run": "run:run_notebook",
-    "effect": "effect:effect",
-    "choose": "choose:choose",
-    "suite": "suite:suite",
-    "list": "list:list_notebooks",
-    "graph": "graph:graph",
-    "check": "check:check",
-    "plan": "plan:plan",
-    "new": "new:new",
-    "record": "record:record",
-    "prefetch": "prefetch:prefetch",
-    "hub": "hub:hub",
-    "selfcheck": "selfcheck:selfcheck",
-    "serve": "serve:serve",
-    "workers": "workers:workers",
-    "cache": "cache:cache",
-    "upgrade": "upgrade:upgrade",
-    "clean": "clean:clean",
+PANELS = {
+    "Start": ("init", "new", "check"),
+    "Measure": ("run", "plan", "build", "serve", "record"),
+    "Decide": ("list", "choose", "suite", "graph", "effect"),
+    "Machines, kernels and packages": (
+        "selfcheck",
+        "workers",
+        "prefetch",
+        "hub",
+        "upgrade",
+        "cache",
+        "clean",
+    ),
 }
-"""Verb to module of ``cli`` and function or app in it, in the order of the help.
-
-Only the module of the given verb is imported: importing all takes longer than a build in which nothing changed.
-"""
+"""The verbs as the help lists them, in the order of their use."""
+VERBS = [verb for verbs in PANELS.values() for verb in verbs]
+_FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks"}
+"""Functions whose name is not that of their verb, and of the module in ``cli``."""
 
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
@@ -52,15 +45,19 @@ _NOT_USABLE = {
 
 _HELP = """Benchmark GPU kernels and find out which one to use.
 
-    Notebooks measure kernels and write records. `kbt build` runs the cells whose inputs changed and publishes the
-    report to site/.
+    Notebooks measure kernels and write records. A build runs the cells whose inputs changed and publishes the report.
 
-    To start: `kbt init` in an empty folder or in your repository, then `kbt build`, and open site/index.html. To add
+    To start, in an empty folder or in your repository: `kbt init`, then `kbt build`, and open site/index.html. To add
     an implementation: `kbt new implementation layer_norm/my_kernel`, edit the notebook, `kbt run layer_norm/my_kernel`.
-
-    Exit codes: 0 all right, or unsupported here; 1 something that was run, measured or checked is wrong or failed; 2 a
-    mistake in arguments, settings or notebooks; 130 interrupted.
     """
+_EXIT_CODES = f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}."
+
+
+class _InOrder(TyperGroup):
+    """Lists groups of commands, such as ``new``, among the others."""
+
+    def list_commands(self, _: object) -> list[str]:
+        return [verb for verb in VERBS if verb in self.commands]
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,24 +76,28 @@ def _options(
 
 def find_app(arguments: Sequence[str]) -> typer.Typer:
     """Return the command with the given verb only, or with all verbs if there is none, as for the help."""
-    verbs = arguments[:1] if arguments and arguments[0] in VERBS else VERBS
+    # Importing all modules takes longer than a build in which nothing changed.
+    wanted = arguments[:1] if arguments and arguments[0] in VERBS else VERBS
     app = typer.Typer(
         name="kbt",
+        cls=_InOrder,
         no_args_is_help=True,
-        add_completion=verbs is VERBS,  # needs all verbs, and takes time to set up
+        add_completion=wanted is VERBS,  # needs all verbs, and takes time to set up
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
         help=_HELP,
+        epilog=_EXIT_CODES,
     )
     app.callback()(_options)
-    for verb in verbs:
-        module, _, name = VERBS[verb].partition(":")
-        found = getattr(import_module(f"kernels_bench_tools.cli.{module}"), name)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=verb)
-        else:
-            app.command(verb)(found)
+    for panel, verbs in PANELS.items():
+        for verb in (verb for verb in verbs if verb in wanted):
+            module = import_module(f"kernels_bench_tools.cli.{verb}")
+            found = getattr(module, _FUNCTIONS.get(verb, verb))
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=verb, rich_help_panel=panel)
+            else:
+                app.command(verb, rich_help_panel=panel, epilog=_EXIT_CODES)(found)
     return app
 
 

@@ -63,9 +63,8 @@ def build(
     With PATHs, only those notebooks and what they need run; the report shows the last results of the others. A long
     build publishes committed records and stored results first, and then each operator when it is measured.
 
-    Failures are listed in the report, with the reason. Exit codes: 0 all right, or unsupported here; 1 a cell of this
-    build failed, or a kernel that it measured is incorrect, rejected or above the roofline, now or in stored results;
-    2 usage or notebook error; 130 interrupted. The report is written before.
+    Failures are listed in the report, with the reason; it is written in every case. The exit code is that of the cells
+    of this build: stored results count like new ones, those of other cells and committed records do not.
     """
     project = find_project_of(paths or ())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid

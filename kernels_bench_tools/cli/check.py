@@ -24,8 +24,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
     Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
-    run_benchmark, names in placeholders, each line of the records, and the files of self-checks. Exits with 1 if
-    there are problems.
+    run_benchmark, names in placeholders, each line of the records, and the files of self-checks.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)

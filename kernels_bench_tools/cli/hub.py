@@ -73,7 +73,7 @@ def build(
 
     Cells then load these builds without the Hub. Reads build.toml; kernels in Python are only copied. Run again after
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
-    error when they are called. Exits with 1 if a kernel does not compile.
+    error when they are called.
     """
     for package, advice in (
         ("torch", "the torch of your cells, since a build is for one version of torch"),

@@ -11,9 +11,7 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Count cells that are unsupported here as failed: exit with 1.")
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Count cells that are unsupported here as failed.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each cell that this machine cannot run.")
 ]

@@ -1,4 +1,4 @@
-"""What verbs print after a build: JSON, paths, counts, and the cells that need a look."""
+"""What verbs print after a build: JSON, paths, counts, and the cells that failed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def summarize_build(result: BuildRun) -> str:
 
 
 def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
-    """Print on stderr which cells of a command need a look, and return its exit code.
+    """Print on stderr which cells of a command failed, and return its exit code.
 
     Cells of other commands, whose last results the report shows as well, do not count. With ``strict``, cells that are
     unsupported do. ``see`` is where the reasons are.
@@ -112,10 +112,9 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     ]
     if not wrong:
         return 0
-    verb = "needs" if len(wrong) == 1 else "need"
     where = f" See {see}" if see else ""
     print(
-        visible(f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} {verb} a look: {few(wrong)}.{where}"),
+        visible(f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {few(wrong)}.{where}"),
         file=sys.stderr,
     )
     return FAILURE

@@ -53,7 +53,6 @@ def prefetch(
 
     Cells then load these kernels without the Hub. Without references, downloads every kernel that a notebook
     requests with a literal get_kernel("..."). Builds are selected for the torch of this Python interpreter.
-    Exits with 1 if a kernel is not available.
     """
     if lock is None:
         lock = find_project(Path.cwd()).root / LOCK_FILE

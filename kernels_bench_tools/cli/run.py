@@ -74,7 +74,7 @@ def run_notebook(
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
     Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records of three
-    processes and the device was equally fast then, judged by its sentinels and peaks. Exit codes are those of `kbt build`.
+    processes and the device was equally fast then, judged by its sentinels and peaks.
     """
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.

@@ -61,7 +61,7 @@ def selfcheck(
     """Check the accuracy of measurements on this machine.
 
     Times calls of known duration, and compares with Nsight Compute, with the methods of other tools, and between
-    processes. The report shows the results. Exits with 1 if a check failed.
+    processes. The report shows the results.
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"

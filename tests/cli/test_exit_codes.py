@@ -5,9 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import run_kbt
+from projects import ROOT, run_kbt
 from written_records import write_implementation
 
+from kernels_bench_tools.cli import EXIT_CODES
 from kernels_bench_tools.records.device import current_device
 
 BUILD = ("build", "--env", "current")
@@ -42,7 +43,7 @@ def test_a_cell_has_the_status_of_its_kernels_and_the_exit_code_follows(bare: Pa
     cell = cells(done)["plain.md:benchmark"]
     assert cell["status"] == status
     assert cell["workloads"] == {status: 2}
-    assert ("need" in done.stderr) is code
+    assert ("1 of 1 cell failed" in done.stderr) is code
     assert (bare / "site" / "softmax" / "impls" / "plain.html").is_file()
 
 
@@ -55,7 +56,7 @@ def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it
 
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "kbt: 2 of 3 cells need a look: softmax/impls/exits.md:other (error), "
+        "kbt: 2 of 3 cells failed: softmax/impls/exits.md:other (error), "
         "softmax/impls/mine.md (incorrect: 2 of 2 workloads). See site/status.html"
     )
     assert "✗ softmax/impls/mine.md:benchmark  incorrect, " in done.stderr
@@ -176,9 +177,11 @@ def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_devic
     assert "combined" not in done.stdout
 
 
-def test_the_help_lists_the_exit_codes(bare: Path) -> None:
-    for arguments in (("--help",), ("build", "--help")):
-        said = " ".join(run_kbt(bare, *arguments).stdout.split())
+@pytest.mark.parametrize("verb", [(), ("build",), ("check",)])
+def test_the_help_and_the_docs_list_the_exit_codes(bare: Path, verb: tuple[str, ...]) -> None:
+    said = " ".join(run_kbt(bare, *verb, "--help").stdout.split())
+    docs = (ROOT / "docs/exit-codes.md").read_text()
 
-        assert "Exit codes: 0 all right, or unsupported here" in said
-        assert "130 interrupted" in said
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code} {meaning}" in said
+        assert f"| {code} | {meaning}" in docs

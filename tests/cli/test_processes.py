@@ -176,7 +176,7 @@ def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Pat
         r"\d\.\d s", "0.0 s", done.stderr
     )
     assert done.stderr.splitlines()[-1].startswith(
-        "kbt: 1 of 3 cells needs a look: softmax/impls/magic.md (above the roofline: 2 of 2 workloads). See "
+        "kbt: 1 of 3 cells failed: softmax/impls/magic.md (above the roofline: 2 of 2 workloads). See "
     )
     assert (operator / "site" / "softmax" / "impls" / "magic.html").is_file()
     again = run_kbt(operator, "build", "--env", "current", "--processes", "2", "--json")
