@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernels_bench_tools.hub import get_kernel
     from kernels_bench_tools.measure.harness import run_benchmark
     from kernels_bench_tools.measure.operator import Operator, Workload
-    from kernels_bench_tools.models.run_model import run_model
+    from kernels_bench_tools.models.effect import run_model
     from kernels_bench_tools.results.combine import combine
     from kernels_bench_tools.results.suite import report_suite
 
@@ -43,7 +43,7 @@ _LAZY = {
     "get_kernel": "kernels_bench_tools.hub",
     "report_suite": "kernels_bench_tools.results.suite",
     "run_benchmark": "kernels_bench_tools.measure.harness",
-    "run_model": "kernels_bench_tools.models.run_model",
+    "run_model": "kernels_bench_tools.models.effect",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from kernels_bench_tools.measure.timing.cupti import device_ms_by_range, named_range
-from kernels_bench_tools.models.calls import Key, ModuleCall, ModuleCalls, hooked, level_of, note_calls
+from kernels_bench_tools.models.calls import Key, ModuleCall, hooked, modules_of_levels, note_calls
 from kernels_bench_tools.models.forward_pass import ForwardPass
 from kernels_bench_tools.records.record import Part
 
@@ -32,33 +32,24 @@ def break_down(
     ``time_alone`` returns the milliseconds of a call. The calls that it gets take turns with the inputs of several
     instances, so that weights are as cold as in the model.
     """
-    classes = {type(module) for module in model.modules() if level_of(module) == 1}
-    noted = note_calls(model, classes, forward, _INSTANCES)
+    kernels = {type(module) for module in modules_of_levels(model, 1)}
+    noted = note_calls(model, kernels, forward, _INSTANCES)
     found = {key: calls for key, calls in noted.items() if calls.level == 1}
     names = {key: calls.name for key, calls in found.items()}
     passes = [_ms_by_name(model, forward, names, cuda=cuda) for _ in range(1 + _PASSES)][1:]
-    parts = [
-        Part(
-            module=calls.name,
-            calls=calls.count,
-            ms=median(one[calls.name] for one in passes),
-            alone_ms=calls.count * time_alone(_in_turn(calls, forward)),
-        )
-        for calls in found.values()
-    ]
-    outside = Part(module="", calls=0, ms=median(one[""] for one in passes))
+    parts = []
+    for calls in found.values():
+        turns = cycle(calls.first)
+
+        def call(turns: Iterator[ModuleCall] = turns) -> Any:
+            with forward.context():
+                return next(turns)()
+
+        ms = median(times[calls.name] for times in passes)
+        alone_ms = calls.count * time_alone(call)
+        parts.append(Part(module=calls.name, calls=calls.count, ms=ms, alone_ms=alone_ms))
+    outside = Part(module="", calls=0, ms=median(times[""] for times in passes))
     return [*sorted(parts, key=lambda part: -part.ms), outside]
-
-
-def _in_turn(calls: ModuleCalls, forward: ForwardPass) -> Callable[[], Any]:
-    """Return a function that makes the first calls again, one each time."""
-    turns = cycle(calls.first)
-
-    def call() -> Any:
-        with forward.context():
-            return next(turns)()
-
-    return call
 
 
 def _ms_by_name(
@@ -79,7 +70,7 @@ def _ms_by_name(
         running.append(named_range(name) if cuda else timed(name))
         running[-1].__enter__()
 
-    with hooked(model, {1}, before, lambda: running.pop().__exit__(None, None, None)):
+    with hooked(modules_of_levels(model, 1), before, lambda *_: running.pop().__exit__(None, None, None)):
         if cuda:
             return device_ms_by_range(forward)
         start = perf_counter()

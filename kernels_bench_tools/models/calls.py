@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 _TRANSFORMERS_LEVELS = (
@@ -27,7 +29,7 @@ Key = tuple[int, str, tuple[str, ...]]
 """Level, class and inputs."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModuleCall:
     """A call of a module, which can be repeated."""
 
@@ -36,13 +38,17 @@ class ModuleCall:
     named: dict[str, Any]
 
     def __call__(self) -> Any:
-        """Call the module again, and return its output."""
         return self.module(*self.args, **self.named)
 
     @property
+    def inputs(self) -> tuple[Any, ...]:
+        return (*self.args, *self.named.values())
+
+    @property
     def key(self) -> Key:
-        """What calls with inputs of the same shapes have in common."""
-        inputs = describe_inputs(self.module, self.args, self.named)
+        """What calls with inputs of the same shapes have in common; tensors are ``x bfloat16[2048, 4096]``."""
+        given = inspect.signature(self.module.forward).bind(*self.args, **self.named).arguments
+        inputs = (f"{name} {describe(value)}" for name, value in given.items() if isinstance(value, Tensor))
         return level_of(self.module), type(self.module).__name__, tuple(inputs)
 
 
@@ -67,7 +73,7 @@ def note_calls(
     """Return the calls, in a forward pass, of modules of ``classes``, and of the blocks and layers that call them."""
     found: dict[Key, ModuleCalls] = {}
     running: list[Key] = []
-    names = {one.__name__ for one in classes}
+    names = {kind.__name__ for kind in classes}
 
     def before(call: ModuleCall) -> None:
         level, name, _ = key = call.key
@@ -83,7 +89,7 @@ def note_calls(
                     found[outer].inside[key] += 1
         running.append(key)
 
-    with hooked(model, {1, 2, 3}, before, running.pop):
+    with hooked(modules_of_levels(model, 1, 2, 3), before, lambda *_: running.pop()):
         forward()
     found = {key: calls for key, calls in found.items() if calls.inside or calls.name in names}
     for key, calls in found.items():
@@ -91,49 +97,60 @@ def note_calls(
     return found
 
 
+def first_calls(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
+    """Return the first call of each of these modules in a forward pass, in their order, by path."""
+    paths = {module: path for path, module in modules.items()}
+    found: dict[str, ModuleCall] = {}
+    with ExitStack() as stack:
+        stack.enter_context(hooked(paths, lambda call: found.setdefault(paths[call.module], call)))
+        if "torch._dynamo" in sys.modules:  # compiled code calls no hooks
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        forward()
+    return found
+
+
 @contextmanager
 def hooked(
-    model: nn.Module,
-    levels: Collection[int],
-    before: Callable[[ModuleCall], object],
-    after: Callable[[], object],
+    modules: Collection[nn.Module],
+    before: Callable[[ModuleCall], object] | None = None,
+    after: Callable[[ModuleCall, Any], object] | None = None,
 ) -> Iterator[None]:
-    """Call functions before and after each call of the modules of these levels."""
+    """Call ``before(call)`` and ``after(call, output)`` around each call of the modules."""
 
     # What a hook returns would replace the inputs or the output.
     def enter(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        assert before
         before(ModuleCall(module, args, named))
 
-    def leave(*_: Any) -> None:
-        after()
+    def leave(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        assert after
+        after(ModuleCall(module, args, named), output)
 
-    handles = []
-    for module in model.modules():
-        if level_of(module) in levels:
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
-    try:
+    with ExitStack() as stack:
+        for module in modules:
+            if before:
+                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            if after:
+                stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _label(key: Key, alike: Sequence[Key]) -> str:
     """Return the name of a class, with what distinguishes its inputs from those of its other calls."""
     label = key[1]
-    arguments = [dict(one.split(" ", 1) for one in inputs) for *_, inputs in alike]
-    own = dict(one.split(" ", 1) for one in key[2])
+    arguments = [dict(tensor.split(" ", 1) for tensor in inputs) for *_, inputs in alike]
+    own = dict(tensor.split(" ", 1) for tensor in key[2])
     if extra := [name for name in own if not all(name in other for other in arguments)]:
         label += f" with {', '.join(extra)}"
-    alike_in_kind = [other for other in arguments if other.keys() == own.keys()]
-    if shapes := [
-        shape for name, shape in own.items() if any(other[name] != shape for other in alike_in_kind)
-    ]:
-        label += (
-            f" of {', '.join(shape.partition('[')[2].rstrip(']').replace(', ', '×') for shape in shapes)}"
-        )
+    same_names = [other for other in arguments if other.keys() == own.keys()]
+    if shapes := [shape for name, shape in own.items() if any(other[name] != shape for other in same_names)]:
+        sizes = (shape.partition("[")[2].rstrip("]").replace(", ", "×") for shape in shapes)
+        label += f" of {', '.join(sizes)}"
     return label
+
+
+def modules_of_levels(model: nn.Module, *levels: int) -> list[nn.Module]:
+    return [module for module in model.modules() if level_of(module) in levels]
 
 
 def level_of(module: nn.Module) -> int:
@@ -143,14 +160,6 @@ def level_of(module: nn.Module) -> int:
         return next((level for end, level in _TRANSFORMERS_LEVELS if kind.__name__.endswith(end)), 0)
     match = _LEVEL.search(kind.__module__)
     return int(match[1]) if match else 0
-
-
-def describe_inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tensors among the arguments of a call, such as ``x bfloat16[2048, 4096]``."""
-    given = inspect.signature(module.forward).bind(*args, **named).arguments
-    for name, value in given.items():
-        if isinstance(value, Tensor):
-            yield f"{name} {describe(value)}"
 
 
 def describe(tensor: Tensor) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +15,7 @@ from torch import nn
 
 from kernels_bench_tools.hub.kernel import switched_off
 from kernels_bench_tools.hub.status import HubError, HubStatus
-from kernels_bench_tools.models.calls import ModuleCall
+from kernels_bench_tools.models.calls import ModuleCall, first_calls
 from kernels_bench_tools.models.forward_pass import EffectError
 
 _WHOLE = "whole model"
@@ -33,6 +31,9 @@ class ChangedModel:
     Both have the same tensors as weights and buffers. Functions of transformers that ``kernelize`` replaces belong to
     all models of a process, so they are put back while the model without changes is called.
     """
+
+    in_place = True
+    """What changes its inputs is not looked for."""
 
     def __init__(self, model: nn.Module, change: Callable[[Any], Any]) -> None:
         """Change a copy of the model.
@@ -108,7 +109,9 @@ class ChangedModel:
     def called(self, forward: Callable[[], Any]) -> set[str]:
         """Return the paths of the changed instances that a forward pass calls."""
         with self.active():
-            called = _note(forward, {path: one for path, one in self.instances.items() if path != _WHOLE})
+            called = first_calls(
+                forward, {path: one for path, one in self.instances.items() if path != _WHOLE}
+            )
         return called.keys() | {_WHOLE} & self.instances.keys()
 
     def first_calls(self, forward: Callable[[], Any]) -> Iterator[tuple[ModuleCall, ModuleCall]]:
@@ -124,9 +127,9 @@ class ChangedModel:
                 shapes = () if _is_attention(one) else tuple(weight.shape for weight in one.parameters())
                 of_kind.setdefault((type(one), shapes), []).append(path)
         paths = {same[0]: same for same in of_kind.values()}
-        plain = _note(forward, {path: modules[path] for path in paths})
+        plain = first_calls(forward, {path: modules[path] for path in paths})
         with self.active():
-            changed = _note(forward, {path: self.instances[path] for path in paths})
+            changed = first_calls(forward, {path: self.instances[path] for path in paths})
         for path, call in plain.items():
             if _is_attention(call.module):  # the inputs of another attention have another mask
                 yield call, changed[path]
@@ -149,25 +152,6 @@ def _change(model: Any, change: Callable[[Any], Any]) -> Any:
         if reason := switched_off():
             raise HubError(HubStatus.DISABLED, f"{reason}: {error}") from error
         raise
-
-
-def _note(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
-    """Return the first call of each of these modules in a forward pass, in their order."""
-    found: dict[str, ModuleCall] = {}
-    with ExitStack() as stack:
-        for path, module in modules.items():
-            handle = module.register_forward_pre_hook(partial(_keep, found, path), with_kwargs=True)
-            stack.callback(handle.remove)
-        if "torch._dynamo" in sys.modules:  # compiled code calls no hooks
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        forward()
-    return found
-
-
-def _keep(
-    found: dict[str, ModuleCall], path: str, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
-) -> None:
-    found.setdefault(path, ModuleCall(module, args, named))
 
 
 def _functions(model: nn.Module) -> dict[str, nn.Module]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.calls import Key, ModuleCall, describe, hooked, level_of
+from kernels_bench_tools.models.calls import Key, ModuleCall, describe, hooked, level_of, modules_of_levels
 from kernels_bench_tools.models.config import config_keys, load_config, splitting_problems
 from kernels_bench_tools.records.model import (
     RANKS,
@@ -84,7 +84,7 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
         task.calls += 1
         task.paths[where] = task.paths.get(where, 0) + 1
 
-    with torch.no_grad(), set_forward_context(batch), hooked(model, {1, 2, 3, 4}, note, lambda: None):
+    with torch.no_grad(), set_forward_context(batch), hooked(modules_of_levels(model, 1, 2, 3, 4), note):
         model.compute_logits(model(torch.zeros_like(positions), positions))
     found = sorted(tasks.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs))
     return Phase(

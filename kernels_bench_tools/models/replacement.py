@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,14 +26,13 @@ from kernels_bench_tools.models.baseline.L1 import (
     SiluAndMul,
 )
 from kernels_bench_tools.models.baseline.L2 import FusedMoE, LlamaMLP
+from kernels_bench_tools.models.calls import first_calls
 from kernels_bench_tools.operators import activation
 from kernels_bench_tools.operators.matmul import GROUPS
 
-Call = Callable[..., Any]
-
 
 @dataclass(frozen=True)
-class Binding:
+class Adapter:
     """How a module of level 1 or 2 calls an implementation of an operator."""
 
     module: type[nn.Module] | str
@@ -143,20 +142,20 @@ def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: 
     return call(hidden_states, router_logits, module.w13_weight, module.w2_weight, module.top_k)
 
 
-BINDINGS: dict[str, tuple[Binding, ...]] = {
-    "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _rms_norm)),
+ADAPTERS: dict[str, tuple[Adapter, ...]] = {
+    "rms_norm": (Adapter(RMSNorm, _rms_norm), Adapter("RMSNorm", _rms_norm)),
     "activation": (
-        Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
-        Binding("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+        Adapter(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+        Adapter("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
     ),
-    "rotary": (Binding(RotaryEmbedding, _rotary),),
-    "embedding": (Binding(Embedding, _embedding),),
-    "flash_attn": (Binding(FlashAttnPrefill, _prefill), Binding("Attention", _transformers_attention)),
-    "grouped_gemm": (Binding(MoEGroupedGemm, _same),),
-    "mlp": (Binding(LlamaMLP, _mlp),),
-    "moe": (Binding(FusedMoE, _moe),),
-    "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
-    "paged_attention": (Binding(FlashAttnDecode, _same),),
+    "rotary": (Adapter(RotaryEmbedding, _rotary),),
+    "embedding": (Adapter(Embedding, _embedding),),
+    "flash_attn": (Adapter(FlashAttnPrefill, _prefill), Adapter("Attention", _transformers_attention)),
+    "grouped_gemm": (Adapter(MoEGroupedGemm, _same),),
+    "mlp": (Adapter(LlamaMLP, _mlp),),
+    "moe": (Adapter(FusedMoE, _moe),),
+    "matmul": (Adapter(Linear, _linear, GROUPS["linear"]),),
+    "paged_attention": (Adapter(FlashAttnDecode, _same),),
 }
 """By operator."""
 
@@ -185,6 +184,8 @@ class Replacement:
     """What replaces their ``forward``, by path."""
     in_place: bool = False
     """Whether one of the implementations may overwrite its inputs."""
+    kept: Mapping[str, int] = field(default_factory=dict)
+    """Always empty: what a changed model has that could be replaced, but is not."""
 
     @property
     def classes(self) -> set[type[nn.Module]]:
@@ -204,77 +205,59 @@ class Replacement:
 
     def called(self, forward: Callable[[], Any]) -> set[str]:
         """Return the paths of the replaced instances that a forward pass calls."""
-        found: set[str] = set()
-
-        def noting(path: str) -> Callable[..., Any]:
-            def run(*args: Any, **named: Any) -> Any:
-                found.add(path)
-                return self.forwards[path](*args, **named)
-
-            return run
-
-        noted = {path: noting(path) for path in self.forwards}
-        with Replacement(self.instances, noted).active():
-            forward()
-        return found
+        with self.active():
+            return {*first_calls(forward, self.instances)}
 
 
 def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
     """Return the replacement of what implementations compute in a model.
 
     Raises:
-        ReplacementError: As for :func:`_replace`, or two compute the same.
+        ReplacementError: No module of the model calls an operator, or an implementation computes another function of it,
+            takes a layout that models do not have, or cannot be called as they do, or two compute the same.
     """
-    instances: dict[str, nn.Module] = {}
-    forwards: dict[str, Callable[..., Any]] = {}
-    in_place = False
-    for one in substitutes:
-        found = _replace(model, one)
-        if both := sorted(instances.keys() & found.instances):
-            raise ReplacementError(f"{one.operator.name} is replaced twice, for example in {both[0]}")
-        instances |= found.instances
-        forwards |= found.forwards
-        in_place |= one.task.in_place
-    return Replacement(instances, forwards, in_place)
-
-
-def _replace(model: nn.Module, one: Substitute) -> Replacement:
-    """Return the replacement of what an implementation computes in a model.
-
-    Raises:
-        ReplacementError: No module of the model calls the operator, or the implementation computes another function
-            of it, takes a layout that models do not have, or cannot be called as they do.
-    """
-    operator, task = one.operator, one.task
-    if operator.name not in BINDINGS:
-        raise ReplacementError(f"no module of a model calls {operator.name}; they call {', '.join(BINDINGS)}")
-    computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
-    instances: dict[str, nn.Module] = {}
-    forwards: dict[str, Callable[..., Any]] = {}
-    for binding in BINDINGS[operator.name]:
-        name = binding.name
-        if binding.group and binding.group not in computed:
-            raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {binding.group}")
-        if task.layout not in binding.layouts:
-            raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
-        for path, module in model.named_modules():
-            if binding.fits(module):
-                call = _Caller(operator, one.function, one.prepare, task.layout)
-                instances[path], forwards[path] = module, partial(binding.forward, module, call)
-    if not instances:
-        names = " or ".join(dict.fromkeys(binding.name for binding in BINDINGS[operator.name]))
-        raise ReplacementError(f"the model has no module {names}")
-    return Replacement(instances, forwards)
+    replacement = Replacement({}, {})
+    for given in substitutes:
+        operator, task = given.operator, given.task
+        if operator.name not in ADAPTERS:
+            known = ", ".join(ADAPTERS)
+            raise ReplacementError(f"no module of a model calls {operator.name}; they call {known}")
+        computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
+        found = False
+        for adapter in ADAPTERS[operator.name]:
+            name, group = adapter.name, adapter.group
+            if group and group not in computed:
+                raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {group}")
+            if task.layout not in adapter.layouts:
+                raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
+            for path, module in model.named_modules():
+                if not adapter.fits(module):
+                    continue
+                if path in replacement.instances:
+                    raise ReplacementError(f"{operator.name} is replaced twice, for example in {path}")
+                call = _Caller(operator, given.function, given.prepare, task.layout)
+                replacement.instances[path] = module
+                replacement.forwards[path] = partial(adapter.forward, module, call)
+                found = True
+        if not found:
+            names = " or ".join(dict.fromkeys(adapter.name for adapter in ADAPTERS[operator.name]))
+            raise ReplacementError(f"the model has no module {names}")
+        replacement.in_place |= task.in_place
+    return replacement
 
 
 class _Caller:
     """Calls an implementation for one module; what is prepared of its parameters is kept."""
 
     def __init__(
-        self, operator: Operator, function: Call, prepare: Callable[..., Any] | None, layout: str
+        self,
+        operator: Operator,
+        function: Callable[..., Any],
+        prepare: Callable[..., Any] | None,
+        layout: str,
     ) -> None:
         self.layout = layout
-        self._operator, self._function = operator, function
+        self._parameters, self._function = operator.parameters, function
         self._prepare = Prepared(operator, prepare) if prepare is not None else None
         self._given: Inputs = ()
         self._made: dict[int, Any] = {}
@@ -290,19 +273,12 @@ class _Caller:
 
     def __call__(self, *inputs: Any) -> Any:
         """Return what the implementation returns for the operator's inputs."""
-        output = self._function(*self._prepared(inputs))
+        if self._prepare is not None:
+            given = tuple(inputs[number] for number in self._parameters)
+            same = self._given and all(now is then for now, then in zip(given, self._given, strict=True))
+            if not same or torch.is_grad_enabled():
+                prepared = self._prepare(*inputs)
+                self._given, self._made = given, {number: prepared[number] for number in self._parameters}
+            inputs = tuple(self._made.get(number, value) for number, value in enumerate(inputs))
+        output = self._function(*inputs)
         return tuple(output) if isinstance(output, list) else output
-
-    def _prepared(self, inputs: Inputs) -> Inputs:
-        if self._prepare is None:
-            return inputs
-        positions = self._operator.parameters
-        given = tuple(inputs[number] for number in positions)
-        if (
-            not self._given
-            or torch.is_grad_enabled()
-            or any(now is not then for now, then in zip(given, self._given, strict=True))
-        ):
-            prepared = self._prepare(*inputs)
-            self._given, self._made = given, {number: prepared[number] for number in positions}
-        return tuple(self._made.get(number, value) for number, value in enumerate(inputs))

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
-from kernels_bench_tools.models import effect
+from kernels_bench_tools.models import phase
 from kernels_bench_tools.models.agreement import (
     compare_logits,
     compare_with_same_experts,
@@ -26,8 +26,9 @@ from kernels_bench_tools.models.agreement import (
     untied_tokens,
 )
 from kernels_bench_tools.models.baseline.L1 import SiluAndMul
-from kernels_bench_tools.models.effect import fastest, measure_effect, without_drift
+from kernels_bench_tools.models.effect import measure_effect
 from kernels_bench_tools.models.forward_pass import PagedPass, random_model
+from kernels_bench_tools.models.phase import fastest, without_drift
 from kernels_bench_tools.models.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.operators import flash_attn, mlp, moe, paged_attention, rotary
@@ -273,7 +274,7 @@ def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
 def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], Function]:
     """Replace the clock of measurements; return what makes a kernel slower by it."""
     clock = Clock()
-    monkeypatch.setattr(effect, "perf_counter", clock)
+    monkeypatch.setattr(phase, "perf_counter", clock)
 
     def slower(function: Function) -> Function:
         def run(*inputs: Any) -> Any:
@@ -459,7 +460,7 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
     kind: str, operator: str, function: Function, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing: list[bool] = []
-    wall_ms = effect._wall_ms
+    wall_ms = phase._wall_ms
 
     def noting(*given: Any) -> float:
         timing.append(True)
@@ -472,7 +473,7 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
         found = function(x, *rest)
         return found if not timing else x if isinstance(found, Tensor) else (x, found[1])
 
-    monkeypatch.setattr(effect, "_wall_ms", noting)
+    monkeypatch.setattr(phase, "_wall_ms", noting)
     (record,) = measured(operator, wrong_when_timed, "prefill-8", kind=kind)
 
     assert record.status is Status.ERROR

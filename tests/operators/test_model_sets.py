@@ -6,7 +6,7 @@ import pytest
 
 from kernels_bench_tools import operators
 from kernels_bench_tools.measure.operator import find_operator, model_sets
-from kernels_bench_tools.models.replacement import BINDINGS
+from kernels_bench_tools.models.replacement import ADAPTERS
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 from kernels_bench_tools.records.model_workloads import REPLACEABLE, REPLACEABLE_OPERATORS
 
@@ -125,9 +125,9 @@ def test_models_without_calls_of_a_kernel_have_no_set() -> None:
 
 
 def test_the_command_knows_which_modules_an_effect_can_be_measured_of() -> None:
-    bindings = [binding for found in BINDINGS.values() for binding in found]
-    classes = [binding.module for binding in bindings if not isinstance(binding.module, str)]
+    bindings = [adapter for found in ADAPTERS.values() for adapter in found]
+    classes = [adapter.module for adapter in bindings if not isinstance(adapter.module, str)]
     bound = {one.__name__ for one in classes if one.__module__.endswith(".L1")}
 
     assert set(REPLACEABLE) == bound
-    assert set(BINDINGS) == REPLACEABLE_OPERATORS
+    assert set(ADAPTERS) == REPLACEABLE_OPERATORS
