@@ -245,35 +245,49 @@ def test_infinities_must_be_where_the_reference_has_them() -> None:
         compare(-x, identity, (x, x[0, 0], x[0, 0]))
 
 
-def comparison(ratio: float, beyond: int, baseline: float | None) -> OutputComparison:
-    found = ErrorStats(ratio=ratio, beyond=beyond, elements=100_000)
-    other = None if baseline is None else ErrorStats(ratio=baseline, elements=100_000)
-    return OutputComparison((OutputErrors(found, other, 1e-7),))
-
-
 @pytest.mark.parametrize(
-    ("ratio", "beyond", "baseline", "right"),
+    ("ratio", "beyond", "baseline", "single", "right"),
     [
-        (0.9, 0, None, True),
-        (1.1, 1, None, False),
-        (1.1, 1, 0.2, True),  # within what is allowed plus twice the baseline's error
-        (1.5, 1, 0.2, False),
-        (1.1, 101, 0.2, False),  # fewer than 99.9 % within what is allowed
-        (1.1, 100, 0.2, True),
-        (16.5, 1, 100.0, False),  # however wrong torch is
-        (15.5, 1, 100.0, True),
+        (0.9, 0, None, 1.0, True),
+        (1.1, 1, None, 1.0, False),
+        (1.1, 1, 0.2, 1.0, True),  # within what is allowed plus twice the baseline's error
+        (1.5, 1, 0.2, 1.0, False),
+        (1.1, 101, 0.2, 1.0, False),  # fewer than 99.9 % within what is allowed
+        (1.1, 100, 0.2, 1.0, True),
+        (16.5, 1, 100.0, 1.0, False),  # however wrong torch is
+        (15.5, 1, 100.0, 1.0, True),
+        (7.9, 100, 0.2, 8.0, True),  # however right torch is
+        (7.9, 101, 0.2, 8.0, False),
+        (8.1, 1, 0.2, 8.0, False),
     ],
 )
 def test_limits_on_the_largest_error_and_on_matched_elements(
-    ratio: float, beyond: int, baseline: float | None, right: bool
+    ratio: float, beyond: int, baseline: float | None, single: float, right: bool
 ) -> None:
-    judged = comparison(ratio, beyond, baseline)
+    found = ErrorStats(ratio=ratio, beyond=beyond, elements=100_000)
+    other = None if baseline is None else ErrorStats(ratio=baseline, elements=100_000)
+    judged = OutputComparison((OutputErrors(found, other, 1e-7, single=single),))
 
     if right:
         judged.require_correct()
     else:
         with pytest.raises(WrongResultError):
             judged.require_correct()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "roundings", "accepted"),
+    [("float32", 200, True), ("float32", 600, False), ("bfloat16", 2**19, False)],
+)
+def test_a_single_element_may_lose_more_digits_in_float32_only(
+    dtype: str, roundings: int, accepted: bool
+) -> None:
+    def one_is_off(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = right(x, weight, bias)
+        out.view(-1)[out.abs().argmax()] *= 1 + roundings * 2**-23
+        return out
+
+    assert judge(one_is_off, dtype).ok == accepted
 
 
 def test_lost_digits_within_the_tolerance_are_flagged() -> None:
