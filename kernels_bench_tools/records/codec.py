@@ -25,7 +25,6 @@ from kernels_bench_tools.records.record import (
     SCHEMA,
     Environment,
     Latency,
-    Milliseconds,
     Provenance,
     Quantities,
     Record,
@@ -58,7 +57,6 @@ class RecordHead(msgspec.Struct, kw_only=True):
     impl: str = ""
     schema: int = 0
     device: Device | None = None
-    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
 
 
 _RECORD = msgspec.json.Decoder(Record)

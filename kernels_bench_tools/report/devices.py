@@ -1,44 +1,18 @@
-"""Devices over all operators: environment, measured peaks, sentinels and what was measured."""
+"""Devices over all operators: environment, measured peaks and what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from markupsafe import Markup
-
-from kernels_bench_tools.records.codec import RecordHead, read_heads
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Environment
 from kernels_bench_tools.records.summary import DeviceSummary
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page
-from kernels_bench_tools.report.sparklines import sentinel_sparkline
 from kernels_bench_tools.results.tables import DeviceResults
 from kernels_bench_tools.text import grouped, size
-
-_MAX_MARKS = 400
-"""Of more readings, every n-th is drawn."""
-
-
-@dataclass(frozen=True)
-class SentinelHistory:
-    """One sentinel on one device."""
-
-    name: str
-    count: int
-    """Processes that timed it."""
-    median: float
-    low: float
-    high: float
-    chart: Markup
-
-    @property
-    def spread(self) -> float:
-        """Difference of the highest and the lowest median of a process, relative to the median of all."""
-        return (self.high - self.low) / self.median if self.median else 0.0
 
 
 @dataclass(frozen=True)
@@ -95,31 +69,3 @@ def environment_facts(device: Device, environments: Iterable[Environment]) -> li
     return [
         (name, "; ".join(sorted(set(values), key=lambda it: (len(it), it)))) for name, values in found.items()
     ]
-
-
-def read_readings(files: Iterable[Path]) -> dict[str, list[RecordHead]]:
-    """Return the first record with sentinels of each process, by the slug of the device."""
-    found: dict[str, dict[tuple[str, str], RecordHead]] = {}
-    for file in files:
-        for head in read_heads(file):
-            if head.sentinels and head.device:
-                found.setdefault(head.device.slug, {}).setdefault((head.run, head.impl), head)
-    return {slug: list(heads.values()) for slug, heads in found.items()}
-
-
-def sentinel_histories(readings: Sequence[RecordHead]) -> list[SentinelHistory]:
-    """Return the history of each sentinel of one device."""
-    ordered = sorted(readings, key=lambda reading: (reading.ts, reading.impl))
-    names = dict.fromkeys(name for reading in ordered for name in reading.sentinels)
-    found = []
-    for name in sorted(names):
-        series = [
-            (one.ts, median(one.sentinels[name]))
-            for one in ordered
-            if one.sentinels.get(name) and min(one.sentinels[name]) > 0
-        ]
-        if series:
-            values = [value for _, value in series]
-            chart = sentinel_sparkline(name, series[:: -(-len(series) // _MAX_MARKS)])
-            found.append(SentinelHistory(name, len(series), median(values), min(values), max(values), chart))
-    return found

@@ -5,17 +5,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
-from kernels_bench_tools.records.codec import RecordHead
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
-from kernels_bench_tools.report.devices import ReportDevice, read_readings
+from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
@@ -45,12 +43,6 @@ class Site:
     """An earlier report, whose differences the front page lists."""
     unfinished: Mapping[str, Unfinished] = field(default_factory=dict)
     """How far the build is if it is still running, by operator and as ``""`` for all of it."""
-
-    @cached_property
-    def readings(self) -> Mapping[str, Sequence[RecordHead]]:
-        """Sentinel times by the slug of the device; read only if the page of a device is rendered."""
-        records = [file for operator in self.operators for file in operator.record_files]
-        return read_readings([one.file for one in self.artifacts if one.suffix == "jsonl"] + records)
 
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""
@@ -121,8 +113,6 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
     pages = [("Ranking", owner.page)]
     labels = {"models": "Shapes of models", "backward": "Backward"}
     pages += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
-    if owner.views:
-        pages.append(("Matrix", paths.matrix_page(owner.folder)))
     for notebook in owner.combined:
         title = notebook_title(notebook).removeprefix(f"{owner.title}: ")
         pages.append((title[:1].upper() + title[1:], paths.page_path(notebook.path)))

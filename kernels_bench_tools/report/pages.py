@@ -19,8 +19,7 @@ from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.effects import device_effects
 from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
-from kernels_bench_tools.report.import_graph import imports_svg, model_imports
-from kernels_bench_tools.report.imports import imports_of_models
+from kernels_bench_tools.report.imports import model_imports
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -31,7 +30,6 @@ from kernels_bench_tools.report.operators import (
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.results.changes import changes_since
 from kernels_bench_tools.results.tables import (
-    MATRIX_STEPS,
     ViewRow,
     day,
     origins,
@@ -171,24 +169,6 @@ def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
     return ArtifactPreview("records.jsonl", url, "all records", "file")
 
 
-def matrix_page(site: Site, operator: OperatorReport) -> str:
-    """Return the page of an operator's matrices."""
-    page = Page(paths.matrix_page(operator.folder), site.links)
-    return render(
-        site,
-        "matrix.html.j2",
-        page,
-        blank_notebook(
-            f"{operator.title}: matrix",
-            "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
-        ),
-        owner=operator,
-        origins=view_origins(operator.views),
-        urls=operator.urls(page),
-        steps=MATRIX_STEPS,
-    )
-
-
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
@@ -295,9 +275,8 @@ def model_page(site: Site, key: str) -> str:
         },
         operators=owners,
         urls={name: one.urls(page) for name, one in owners.items()},
-        drawing=imports_svg(model, imports_of_models()),
-        imports=model_imports(model, imports_of_models()),
-        files=[(name, page.url(paths.model_file(key, name))) for name in ("svg", "json")],
+        imports=model_imports(model),
+        imports_url=page.url(paths.model_file(key, "json")),
         calls_url=page.url(paths.model_file(key, "csv")),
         effects=device_effects(site.effects, key, site.operators, page),
         effects_id=EFFECTS,
@@ -338,7 +317,6 @@ def device_page(site: Site, device: ReportDevice) -> str:
         environments=[row.environment for view in device.views for row in view.rows],
         operators=device.operators,
         peaks=devices.measured_peaks(device),
-        sentinels=devices.sentinel_histories(site.readings.get(device.device.slug, ())),
         # The device's anchor on the page of the self-checks.
         checked=f"#device-{device.device.slug}" if checked else "",
     )

@@ -49,11 +49,6 @@ def effects_file(key: str) -> str:
     return f"models/{key}-effects.csv"
 
 
-def matrix_page(folder: str) -> str:
-    """Return the page of an operator's matrix."""
-    return posixpath.join(folder, "matrix.html")
-
-
 def operator_records(folder: str) -> str:
     """Return the file of all records of an operator."""
     return posixpath.join(folder, "results", "records.jsonl")

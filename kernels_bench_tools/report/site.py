@@ -13,12 +13,12 @@ from kernels_bench_tools.records.build import BuildRun, NotebookRun, Unfinished
 from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.summary import Report, Summary
-from kernels_bench_tools.report import import_graph, pages
+from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
 from kernels_bench_tools.report.effects import Effects
-from kernels_bench_tools.report.imports import imports_of_models
+from kernels_bench_tools.report.imports import imports_json
 from kernels_bench_tools.report.layout import Site
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -48,7 +48,6 @@ from kernels_bench_tools.report.paths import (
     STATUS,
     SitePaths,
     effects_file,
-    matrix_page,
     model_file,
     operator_records,
     static_files,
@@ -230,8 +229,7 @@ def _model_pages(site: Site, key: str) -> Iterator[tuple[str, _Renderer]]:
     yield model_file(key), partial(pages.model_page, site, key)
     models, effects = site.models, site.effects  # read when a file is rendered
     yield model_file(key, "csv"), lambda: calls_csv(models.reports[key])
-    yield model_file(key, "svg"), lambda: import_graph.imports_svg(models.reports[key], imports_of_models())
-    yield model_file(key, "json"), lambda: import_graph.imports_json(models.reports[key], imports_of_models())
+    yield model_file(key, "json"), lambda: imports_json(models.reports[key])
     if effects.files_of(key):
         yield effects_file(key), lambda: effects.csv(effects.of(key))
 
@@ -239,8 +237,6 @@ def _model_pages(site: Site, key: str) -> Iterator[tuple[str, _Renderer]]:
 def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str, _Renderer]]:
     yield operator.page, partial(pages.operator_page, site, operator)
     yield operator_records(operator.folder), partial(_joined_records, site, operator)
-    if operator.views:
-        yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
     for kind, path in operator.further_pages.items():
         yield path, partial(pages.results_page, site, operator, kind)
     for notebook in operator.combined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,7 @@ from kernels_bench_tools.records.summary import (
     WorkloadSummary,
     geometric_mean_interval,
 )
-from kernels_bench_tools.text import decimals, grouped
-
-MATRIX_STEPS = (1.02, 1.1, 1.25, 1.5, 2.0, 4.0)
-"""Upper bounds of the shades of a matrix, except the last one."""
-
+from kernels_bench_tools.text import grouped
 
 ViewRow = tuple[DeviceSummary, Row]
 """A row and the view that it is in."""
@@ -310,22 +305,3 @@ def _origin(device: Device, rows: Sequence[Row]) -> Origin:
 def environment_row(rows: Sequence[Row]) -> Row:
     """Return the row whose environment a page shows: the first that ran, else the first."""
     return next((row for row in rows if any(point.status.ran for point in row.points)), rows[0])
-
-
-def matrix_ratio(point: Point, fastest: float | None) -> float | None:
-    """Return a point's time over the fastest correct one; None unless both are correct."""
-    return point.p50_ms / fastest if point.status is Status.OK and point.p50_ms and fastest else None
-
-
-def matrix_shade(ratio: float) -> int:
-    """Return the shade of a ratio.
-
-    >>> matrix_shade(1.0), matrix_shade(1.3), matrix_shade(2.0), matrix_shade(80.0)
-    (0, 3, 4, 6)
-    """
-    return bisect_left(MATRIX_STEPS, round(ratio, 2))
-
-
-def ratio_text(ratio: float) -> str:
-    """Return a ratio of times with three digits, and two decimals at most."""
-    return f"{ratio:,.{min(2, decimals(ratio, 3))}f}"

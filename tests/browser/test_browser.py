@@ -21,7 +21,6 @@ PAGES = [
     "devices/nvidia-h200.html",
     "method.html",
     "status.html",
-    "layer_norm/matrix.html",
     "404.html",
 ]
 SERIES = ".series--triton-layer-norm--nvidia-h200"
