@@ -165,7 +165,7 @@ def preview(artifact: Artifact, page: Page) -> ArtifactPreview:
         except csv.Error:
             return view
     if artifact.suffix == "md" and artifact.file.stat().st_size <= MAX_TEXT:
-        from kernels_bench_tools.report.prose import render_markdown  # few pages show any
+        from kernels_bench_tools.report.markup import render_markdown  # few pages show any
 
         text = artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
         return replace(view, kind="text", text=render_markdown(text))

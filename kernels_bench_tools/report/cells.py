@@ -139,7 +139,7 @@ class CellViews:
 
     def cell(self, cell: CellRun) -> CellSection:
         """Return a cell with its code, logs and artifacts."""
-        from kernels_bench_tools.report.prose import highlighted  # imports Pygments
+        from kernels_bench_tools.report.markup import highlighted  # imports Pygments
 
         artifacts = [artifact for artifact in self.artifacts if artifact.cell == cell.id]
         return CellSection(

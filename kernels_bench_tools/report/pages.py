@@ -380,7 +380,7 @@ def not_found_page(site: Site) -> str:
 
 def highlighting_styles() -> str:
     """Return the style sheet of code."""
-    from kernels_bench_tools.report.prose import highlight_styles  # imports markdown-it and Pygments
+    from kernels_bench_tools.report.markup import highlight_styles  # imports markdown-it and Pygments
 
     return highlight_styles()
 

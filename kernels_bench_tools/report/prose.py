@@ -1,9 +1,9 @@
-"""Rendering of text: a notebook's Markdown, Markdown artifacts of cells, and code."""
+"""Rendering of a notebook's Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import cache
 from html import unescape
@@ -18,14 +18,10 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
 
 from kernels_bench_tools.records.build import CellRun, NotebookRun, Prose
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
+from kernels_bench_tools.report.markup import TABLE_RULES, highlighted, replace_tags
 from kernels_bench_tools.report.page import Page
 
 _PLACEHOLDER = re.compile(
@@ -33,19 +29,6 @@ _PLACEHOLDER = re.compile(
 )
 _LONGEST_PLACEHOLDER = 4000
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
-_ARTIFACT_RULES = [
-    *("heading", "lheading", "list", "table", "fence", "code"),
-    *("emphasis", "backticks", "escape", "entity", "newline"),
-]
-"""Without links, images and HTML: a cell must not add those to a page."""
-_DARK, _LIGHT = "github-dark", "default"
-"""Styles of Pygments."""
-_TABLE_RULES = {
-    "table_open": '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n',
-    "table_close": "</table>\n</div>\n",
-}
-
-
 _page: ContextVar[Page] = ContextVar("page")
 """The page that prose is rendered for."""
 
@@ -91,13 +74,8 @@ def _markdown(raw_html: bool) -> MarkdownIt:
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
     markdown.add_render_rule("placeholder", _inline_placeholder)
-    _replace_tags(markdown, _TABLE_RULES)
+    replace_tags(markdown, TABLE_RULES)
     return markdown
-
-
-def _replace_tags(markdown: MarkdownIt, tags: Mapping[str, str]) -> None:
-    for name, html in tags.items():
-        markdown.add_render_rule(name, lambda *_, html=html: html)
 
 
 def _fence(code: str, language: str, _attributes: str) -> str:
@@ -229,59 +207,3 @@ def _formula(tex: str, options: dict[str, Any]) -> Markup:
         return Markup("".join(ElementTree.tostring(math, encoding="unicode") for math in found))  # noqa: S704
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))
-
-
-def render_markdown(text: str) -> Markup:
-    """Return an artifact's Markdown as HTML. Links, images and HTML are shown as text, headings as paragraphs."""
-    return Markup(_artifact_markdown().render(text))  # noqa: S704 - all other text is escaped
-
-
-@cache
-def _artifact_markdown() -> MarkdownIt:
-    markdown = MarkdownIt("zero").enable(_ARTIFACT_RULES)
-    headings = {"heading_open": '<p class="artifact-heading">', "heading_close": "</p>\n"}
-    _replace_tags(markdown, headings | _TABLE_RULES)
-    return markdown
-
-
-def highlighted(code: str, language: str = "python") -> Markup:
-    """Return highlighted code as HTML; plain text if the language is unknown."""
-    lexer = _lexer(language) if language else None
-    if lexer is None:
-        return Markup.escape(code)
-    # Pygments escapes the code.
-    return Markup(highlight(code, lexer, _formatter()))  # noqa: S704
-
-
-@cache
-def _lexer(language: str) -> Lexer | None:
-    try:
-        return get_lexer_by_name(language, stripnl=False)
-    except ClassNotFound:
-        return None
-
-
-@cache
-def _formatter() -> HtmlFormatter[str]:
-    return HtmlFormatter(nowrap=True)
-
-
-def highlight_styles() -> str:
-    """Return the style sheet of highlighted code, dark and light."""
-    dark = _rules(_DARK, ".highlight")
-    system = _light(":root:not([data-theme=dark]) .highlight")
-    chosen = _light(":root[data-theme=light] .highlight")
-    return f"{dark}\n@media (prefers-color-scheme: light), print {{\n{system}\n}}\n{chosen}\n"
-
-
-def _rules(style: str, prefix: str) -> str:
-    formatter = HtmlFormatter(style=style)
-    # Only the rules of tokens; style.css has the others.
-    styles: str = formatter.get_style_defs(prefix)  # type: ignore[no-untyped-call]
-    rules = (line for line in styles.splitlines() if f"{prefix} ." in line)
-    return "\n".join(rule for rule in rules if f"{prefix} .hll" not in rule)
-
-
-def _light(prefix: str) -> str:
-    # The dark style has rules for tokens that the light one has not.
-    return f"{prefix} span {{ color: inherit }}\n{_rules(_LIGHT, prefix)}"

@@ -4,7 +4,7 @@ import html5lib
 import pytest
 
 from kernels_bench_tools.report.artifacts import MAX_TEXT
-from kernels_bench_tools.report.prose import render_markdown
+from kernels_bench_tools.report.markup import render_markdown
 
 COMBINED = "layer_norm/results/combined_results.md"
 
