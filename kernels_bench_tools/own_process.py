@@ -1,42 +1,67 @@
 """The commands and variables of the processes in which this package runs its own modules.
 
-No file of the current folder is imported by them: it may be a repository that somebody has just cloned.
+They import no file of the current folder, which may be a repository that was just cloned, and get no credentials that
+they do not need.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE_FOLDER = Path(__file__).parent
-"""The folder of this package."""
 PYTHON = sys.executable
 """The interpreter that runs this package."""
 
+_CREDENTIAL = re.compile(
+    r"(?:^|_)(?:TOKEN|(?:API|ACCESS|AUTH|PRIVATE|SSH|AWS)?_?KEY(?:ID)?|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE"
+    r"|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|PAT|USERNAME|NETRC)S?(?:_|$)|TOKEN$|SECRET$|PASSWORD$|APIKEY$",
+    re.IGNORECASE,
+)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
+"""Also without a scheme: ``user:password@host:3128``."""
+_OF_NETWORK = re.compile(r"(HF|HUGGING_?FACE)_.*|.*_PROXY", re.IGNORECASE)
 
-def module_command(module: str, *arguments: str, python: str = PYTHON) -> list[str]:
-    """Return the command that runs a module of this package, with :func:`module_variables`."""
-    return [python, "-P", "-m", module, *arguments]
+
+def python_command(*arguments: str, python: str = PYTHON) -> list[str]:
+    """Return the command that runs a module (``-m``) or a file of this package."""
+    return [python, "-P", *arguments]
 
 
-def module_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with which the interpreter imports this package, even if it is not installed."""
+def isolated_command(code: str, python: str = PYTHON) -> list[str]:
+    """Return the command that runs code without user settings, PYTHON variables and ``.pth`` files."""
+    return [python, "-I", "-S", "-c", code]
+
+
+def module_variables(
+    environ: Mapping[str, str], package: Path = PACKAGE_FOLDER.parent, *, network: bool = False
+) -> dict[str, str]:
+    """Return variables with which this package is imported from the folder ``package``, even if it is not installed.
+
+    With ``network``, those with the user's token of the Hub, and with the password of a proxy, are among them.
+    """
     # An empty or relative entry is the current folder, or in it.
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
-    return {**environ, "PYTHONPATH": os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])}
+    passed = {
+        name: value
+        for name, value in environ.items()
+        if not is_credential(name, value) or (network and _OF_NETWORK.fullmatch(name))
+    }
+    return passed | {"PYTHONPATH": os.pathsep.join([*paths, str(package)])}
 
 
-def isolated_command(code: str, python: str = PYTHON, paths: list[str] | None = None) -> list[str]:
-    """Return the command that runs code without user settings, PYTHON variables and ``.pth`` files.
-
-    It imports from ``paths``, by default those of this interpreter without the current folder.
-    """
-    return [python, "-I", "-S", "-c", f"import sys; sys.path += {paths or import_paths()!r}; {code}"]
+def is_credential(name: str, value: str) -> bool:
+    """Return whether a variable may be a credential, or have one in it."""
+    # What is before "@" in a proxy's address is a name or a password, however it is written.
+    secret = _URL_WITH_PASSWORD.search(value) or (name.upper().endswith("_PROXY") and "@" in value)
+    return bool(secret or _CREDENTIAL.search(name))
 
 
 def import_paths() -> list[str]:
     """Return where this interpreter imports from, without the folder in which it was started."""
+    # `python -m` adds it, and a cell could write modules there.
     started = {Path.cwd()} - {PACKAGE_FOLDER.parent}
     return [path for path in sys.path if path and Path(path) not in started]

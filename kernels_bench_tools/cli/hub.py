@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,8 +13,8 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.hub import BuildRequest, builds_folder
-from kernels_bench_tools.run.environment.base import with_package
 
 MODULE = "kernels_bench_tools.hub.build"
 
@@ -93,8 +92,9 @@ def build(
         jobs=jobs or len(os.sched_getaffinity(0)),
     )
     # In a separate process, because the command does not import torch.
-    command = [sys.executable, "-m", MODULE, msgspec.json.encode(request).decode()]
-    code = subprocess.run(command, env=with_package(os.environ), check=False).returncode
+    command = python_command("-m", MODULE, msgspec.json.encode(request).decode())
+    variables = module_variables(os.environ, network=True)
+    code = subprocess.run(command, env=variables, check=False).returncode
     if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
         raise KbtError("hub build", f"its process ended with exit code {code}", "", "See its output above")
     return code

@@ -18,8 +18,8 @@ from kernels_bench_tools.cli.output import note, short_path, survey_notebooks
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.hub import LOCK_FILE, FetchedKernel, KernelRequest
-from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.run.environment.variables import cache_variables
 from kernels_bench_tools.text import plural
 
@@ -95,10 +95,11 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
 
 def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
     """Fetch in a separate process, because the command does not import torch; print a line for each."""
-    # Unlike a cell, it gets all variables: a kernel that is not public needs the user's token.
-    variables = with_package({**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"})
+    # A kernel that is not public needs the user's token.
+    variables = module_variables(os.environ, network=True)
+    variables |= {**cache_variables(os.environ), "PYTHONUNBUFFERED": "1"}
     variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    command = [sys.executable, "-m", MODULE, str(lock.absolute())]
+    command = python_command("-m", MODULE, str(lock.absolute()))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,12 +14,13 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import check_writable, write_atomically
+from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables, python_command
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment, ignore_folder
+from kernels_bench_tools.run.environment.base import UvEnvironment, ignore_folder
 from kernels_bench_tools.run.environment.variables import uv_variables
-from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import Processes
 
 MODULE = "kernels_bench_tools.selfcheck"
@@ -76,7 +76,8 @@ def selfcheck(
     ignore_folder(project.state)
     answer.unlink(missing_ok=True)
     with temporary_folder() as folder:
-        command = [_find_python(env, folder), "-m", MODULE, "--output", str(answer), *arguments]
+        python = _find_python(env, folder)
+        command = python_command("-m", MODULE, "--output", str(answer), *arguments, python=python)
         code = subprocess.run(command, env=_variables(folder), check=False).returncode
     if code not in {0, 2} or not answer.is_file():
         raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "See its output above")
@@ -92,7 +93,7 @@ def _find_python(env: str | None, folder: Path) -> str:
     if env == "current" and not has_torch:
         raise ProjectError("--env current", "this interpreter has no torch", "", "Use `--env uv`")
     if env == "current" or (env is None and has_torch):
-        return sys.executable
+        return PYTHON
     script = folder / "environment.py"
     script.write_text(_HEADER, encoding="utf-8")
     prepared = UvEnvironment().prepare(script, folder, folder / "environment.log", Processes())
@@ -106,6 +107,4 @@ def _variables(folder: Path) -> dict[str, str]:
     package = folder / "path" / PACKAGE_FOLDER.name
     package.parent.mkdir()
     package.symlink_to(PACKAGE_FOLDER)
-    variables = uv_variables(os.environ)
-    paths = [str(package.parent), variables.get("PYTHONPATH", "")]
-    return variables | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    return module_variables(uv_variables(os.environ), package.parent)

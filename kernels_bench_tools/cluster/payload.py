@@ -15,13 +15,13 @@ from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.hub import find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.shared import CONFIGURATIONS
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 

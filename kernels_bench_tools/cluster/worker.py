@@ -28,6 +28,7 @@ from kernels_bench_tools.cluster.payload import (
     write_files,
 )
 from kernels_bench_tools.file_io import update_file
+from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import Graph, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree
@@ -37,7 +38,6 @@ from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
-from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.progress import ForwardedProgress, Progress
 from kernels_bench_tools.run.schedule import Execution
 

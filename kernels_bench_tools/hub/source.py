@@ -16,6 +16,7 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import file_digest, read_file
+from kernels_bench_tools.git import run_git
 
 EDITION = 5
 _COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
@@ -164,7 +165,8 @@ def find_source(text: str, clones: Path) -> KernelSource:
         _git(clone, "fetch", "-q", "--depth", "1", url, match["revision"] or "HEAD")
         _git(clone, "checkout", "-q", "FETCH_HEAD")
     except (OSError, subprocess.CalledProcessError) as error:
-        reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+        said = getattr(error, "stderr", b"").decode(errors="replace").strip()
+        reason = (said or str(error)).splitlines()[-1]
         remedy = "Clone the repository elsewhere and name the kernel's folder"
         raise KbtError(url, f"cannot be fetched ({reason})", "", remedy) from None
     return read_source(clone / match["name"])
@@ -182,5 +184,6 @@ def is_wanted(name: str, only: Sequence[str], cuda: bool) -> bool:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    done = run_git(folder, *arguments, GIT_ALLOW_PROTOCOL="https")
+    done.check_returncode()
+    return done.stdout.decode(errors="replace").strip()

@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
 from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
-from kernels_bench_tools.run.git import Repository
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.plan import ORDER, differences
 from kernels_bench_tools.text import grouped
 

@@ -12,11 +12,13 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, remove_unfinished, write_struct
+from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import (
     FORWARD,
     BuildRun,
@@ -34,9 +36,8 @@ from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import describe_cell
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import Executor, LocalExecutor
-from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution

@@ -16,6 +16,7 @@ from typing import Protocol
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
@@ -33,7 +34,7 @@ from kernels_bench_tools.run.cell import (
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.environment import vectors
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment, Prepared, write_script
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
     compiler_caches,

@@ -19,6 +19,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
@@ -32,7 +33,6 @@ from kernels_bench_tools.run.cell_records import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.estimate import expected_seconds
 from kernels_bench_tools.run.executor import Executor
-from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session

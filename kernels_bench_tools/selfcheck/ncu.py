@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,6 +11,7 @@ from statistics import median
 import torch
 
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
+from kernels_bench_tools.own_process import python_command
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case, find_cases
 
 METRIC = "gpu__time_duration.sum"
@@ -54,7 +54,11 @@ def _run(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]
         f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
         "--print-units base --csv --target-processes application-only"
     )
-    command = [ncu, *options.split(), sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "ncu"]
+    command = [
+        ncu,
+        *options.split(),
+        *python_command("-m", "kernels_bench_tools.selfcheck", "--child", "ncu"),
+    ]
     command += ["--flush"] if cache_control == "none" else []
     command += ["--names", *names]
     try:

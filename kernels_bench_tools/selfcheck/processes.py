@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_process import python_command
 from kernels_bench_tools.records.selfcheck import Check
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
@@ -63,7 +63,7 @@ def series_of_processes(count: int, *, quick: bool) -> dict[str, list[ProcessSer
     found: dict[str, list[ProcessSeries]] = {}
     with temporary_folder() as folder:
         answer = folder / "series.json"
-        command = [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "series"]
+        command = python_command("-m", "kernels_bench_tools.selfcheck", "--child", "series")
         command += ["--output", str(answer), *(["--quick"] if quick else [])]
         for process in range(count):
             numbered = [*command, "--process", str(process)]

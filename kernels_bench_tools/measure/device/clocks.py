@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from statistics import median
 from typing import IO, Any
 
 from kernels_bench_tools.measure.device import clock_reader
+from kernels_bench_tools.own_process import python_command
 from kernels_bench_tools.records.record import Clocks, Flag
 
 INTERVAL_SECONDS = 0.04
@@ -64,8 +64,7 @@ class ClockSampler:
     """Samples the GPU of this UUID during a ``with`` block, from another process; without a UUID or NVML nothing."""
 
     def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:
-        # -P: modules must not be searched for in the script's folder.
-        reader = [sys.executable, "-P", clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(getpid())]
+        reader = python_command(clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(getpid()))
         self._command = [*command] or (reader if uuid else [])
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None

@@ -21,13 +21,13 @@ from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_digest
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import PACKAGE, Sources, module_digest
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "

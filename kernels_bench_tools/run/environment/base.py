@@ -14,7 +14,7 @@ import re
 import shutil
 import site
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import PACKAGE, path_sources, read_header, with_header
 from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
@@ -39,9 +40,6 @@ SHARED_FOLDER = "environments"
 """Folder in a project's state for the scripts of shared environments."""
 
 _DOWNLOAD = re.compile(r"\s*Downloading (?P<package>\S+ \(.*\))")
-
-PACKAGE_FOLDER = Path(__file__).parents[2]
-"""The folder of this package."""
 
 
 @dataclass(frozen=True)
@@ -180,19 +178,19 @@ class CurrentEnvironment:
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:  # noqa: ARG002
         """Return the interpreter, which all cells share."""
-        return Path(sys.executable)
+        return Path(PYTHON)
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
         """Return the interpreter; its version is written to ``log``."""
         version = f"{platform.python_implementation()} {platform.python_version()}"
         log.write_text(f"current environment: {version}\n", encoding="utf-8")
-        files = Installed(sys.executable, packages_folder(), [PACKAGE_FOLDER])
+        files = Installed(PYTHON, packages_folder(), [PACKAGE_FOLDER])
         files.accept()
-        return Prepared(python=sys.executable, files=files)
+        return Prepared(python=PYTHON, files=files)
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables, with this package on the import path."""
-        return with_package(cell_variables(os.environ, home))
+        return module_variables(cell_variables(os.environ, home))
 
 
 CellEnvironment = UvEnvironment | CurrentEnvironment
@@ -261,12 +259,6 @@ def _uv_reason(errors: str, code: int) -> str:
     if f"{PACKAGE} was not found" in words:
         words += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
     return words or f"uv ended with exit code {code}"
-
-
-def with_package(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a process of this interpreter that imports this package, even if it is not installed."""
-    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**variables, "PYTHONPATH": os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])}
 
 
 def packages_folder() -> Path:

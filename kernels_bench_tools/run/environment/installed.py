@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from kernels_bench_tools.file_io import file_digest, find_struct, write_struct
+from kernels_bench_tools.own_process import isolated_command
 from kernels_bench_tools.run.environment.variables import user_cache
 
 State = tuple[int, int, int, int]
@@ -226,8 +227,7 @@ class Installed:
             return digest.hexdigest()
 
     def _compare(self, lines: list[str]) -> list[str]:
-        # -I and -S: without the environment's .pth files, sitecustomize and variables.
-        command = [self.python, "-I", "-S", "-B", "-W", "ignore", "-c", _COMPARE]
+        command = isolated_command(_COMPARE, self.python)
         done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
         if done.returncode:
             return [line.partition("\0")[0] for line in lines]

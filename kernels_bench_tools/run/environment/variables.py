@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.own_process import is_credential
 from kernels_bench_tools.text import words
 
 _NAMES = words("""
@@ -29,14 +30,6 @@ _COMPUTE_PREFIXES = words("""
 _PREFIXES = _COMPUTE_PREFIXES + words("""
     LC_ NCCL_ ROCM_ RCCL_ KINETO_ PYTHON UV_ PIP_ HF_ KERNELS_ KBT_ UVNOTE_
 """)
-_CREDENTIAL = re.compile(
-    r"(?:^|_)(?:TOKEN|(?:API|ACCESS|AUTH|PRIVATE|SSH|AWS)?_?KEY(?:ID)?|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE"
-    r"|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|PAT|USERNAME|NETRC)S?(?:_|$)|TOKEN$|SECRET$|PASSWORD$|APIKEY$",
-    re.IGNORECASE,
-)
-_URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
-"""Also without a scheme: ``user:password@host:3128``."""
-
 _RESULT_PREFIXES = _COMPUTE_PREFIXES + words("""
     LD_PRELOAD GLIBC_TUNABLES NVCC_ PYTHONHASHSEED PYTHONMALLOC PYTHONOPTIMIZE PYTHONGIL PYTHON_JIT LOCAL_KERNELS
 """)
@@ -137,9 +130,7 @@ def compiler_caches(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def _is_allowed(name: str, value: str) -> bool:
     known = name in _NAMES or name.upper() in _NAMES or name.startswith(_PREFIXES)
-    # What is before "@" in a proxy's address is a name or a password, however it is written.
-    secret = _URL_WITH_PASSWORD.search(value) or (name.upper().endswith("_PROXY") and "@" in value)
-    return known and not _CREDENTIAL.search(name) and not secret
+    return known and not is_credential(name, value)
 
 
 def _from_pip(environ: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_process import isolated_command
 from kernels_bench_tools.run.environment.variables import compiler_caches
 from kernels_bench_tools.run.process.judge import judge_paths
 from kernels_bench_tools.run.process.reaper import reaper
@@ -48,8 +49,7 @@ def supported(python: str, variables: Callable[[Path], dict[str, str]], processe
         return False
     with temporary_folder(reaper().folder) as folder:
         end = processes.run(
-            # -I and -S: without user settings, PYTHON variables and .pth files.
-            [python, "-I", "-S", "-c", _PROBE.format(paths=paths)],
+            isolated_command(_PROBE.format(paths=paths), python),
             folder=folder,
             variables=variables(folder) | compiler_caches({}, folder),
             stdout=folder / "answer",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -14,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.own_process import PYTHON, import_paths, isolated_command
 from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper
 
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
 
-_PACKAGE = Path(__file__).parents[2]
 _CODE = """
 import gc, sys
 gc.disable()  # importing torch makes a million objects and little garbage
@@ -36,10 +35,8 @@ def judge_paths(python: str) -> list[str]:
 
     Empty if the environment has no torch, so that nothing can be judged.
     """
-    if python == sys.executable:
-        # `python -m` adds the working directory, where a cell could write modules.
-        added = {Path.cwd()} - {_PACKAGE.parent}
-        return [path for path in sys.path if path and Path(path) not in added] if find_spec("torch") else []
+    if python == PYTHON:
+        return import_paths() if find_spec("torch") else []
     site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
     if site is None or not any(site.glob("torch-*.dist-info")):
         return []
@@ -58,8 +55,7 @@ class Judge:
     def __init__(self, python: str, paths: list[str], variables: Mapping[str, str], folder: Path) -> None:
         self.socket = str(folder / "socket")
         self._log = folder / "log"
-        # -I and -S: without user settings, PYTHON variables and .pth files.
-        self._command = [python, "-I", "-S", "-c", _CODE.format(paths=paths, socket=self.socket)]
+        self._command = isolated_command(_CODE.format(paths=paths, socket=self.socket), python)
         self._variables = {**variables, OWNER_VARIABLE: reaper().owner}
         self._start()
 

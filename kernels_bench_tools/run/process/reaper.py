@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.own_process import isolated_command
+from kernels_bench_tools.own_process import import_paths, isolated_command
 
 OWNER_VARIABLE = "KBT_OWNER"
 """Variable of every started process; its value is :func:`owner_name`."""
@@ -50,7 +50,8 @@ class Reaper:
         # In a session of its own, so that Ctrl-C does not reach it.
         self._process = subprocess.Popen(
             isolated_command(
-                f"from {__name__} import wait_beside; wait_beside({self.owner!r}, {str(self.folder)!r})"
+                f"import sys; sys.path += {import_paths()}; from {__name__} import wait_beside; "
+                f"wait_beside({self.owner!r}, {str(self.folder)!r})"
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

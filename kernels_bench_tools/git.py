@@ -1,4 +1,8 @@
-"""The git repository that a project is in, which is only read."""
+"""The git repository that a project is in, which is only read, and the one call of git.
+
+A repository's configuration may name programs, which are switched off: file system monitors, hooks, filters of
+contents, and transports for missing objects.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +40,12 @@ class Checkout:
         """Whether there are uncommitted changes; None if unknown. Read it only when a cell runs: it takes a while."""
         if not self.commit or os.environ.get("KBT_COMMIT"):
             return None
-        output = self._output("status", "--porcelain")
+        output = self._output("status", "--porcelain", "--ignore-submodules=dirty")
         return None if output is None else bool(output.strip())
 
     def _output(self, *arguments: str) -> bytes | None:
         try:
-            done = _run_git(self.root, arguments)
+            done = run_git(self.root, *arguments)
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout if done.returncode == 0 else None
@@ -70,7 +74,16 @@ class Repository:
 
     def changed_files(self, commit: str) -> set[Path]:
         """Return the files that differ from ``commit``, are gone, or are new and not ignored."""
-        differing = self._lines("diff", "--name-only", "--no-renames", "-z", commit, "--")
+        differing = self._lines(
+            "diff",
+            "--name-only",
+            "--no-renames",
+            "--no-ext-diff",
+            "--ignore-submodules=dirty",
+            "-z",
+            commit,
+            "--",
+        )
         new = self._lines("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
         return {self.top / os.fsdecode(name) for name in (*differing, *new)}
 
@@ -90,18 +103,40 @@ class Repository:
 
     def _git(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
         try:
-            return _run_git(self._folder, arguments, variables)
+            return run_git(self._folder, *arguments, **variables)
         except (OSError, subprocess.SubprocessError) as error:
             remedy = "Install git, or plan without `--since`"
             raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
 
 
-def _run_git(
-    folder: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
+def run_git(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git in a folder. It starts no program that the repository names, and connects to nothing.
+
+    ``variables`` are added to the environment; ``GIT_ALLOW_PROTOCOL`` names the transports that may be used.
+    """
+    command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder)]
+    # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.
+    trusted = set() if "checkout-index" in arguments else {"system", "global"}
+    listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+    reads_content = not {"status", "diff", "checkout-index", "checkout"}.isdisjoint(arguments)
+    listed = _start([*command, *listing], {}).stdout.split(b"\0") if reads_content else []
+    keys = {
+        key
+        for scope, key in zip(listed[::2], listed[1::2], strict=False)
+        if os.fsdecode(scope) not in trusted
+    }
+    drivers = sorted({os.fsdecode(key).rpartition(".")[0] for key in keys})
+    settings = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
+    settings += [(f"{driver}.required", "false") for driver in drivers]
+    off = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)}
+    off |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)}
+    return _start([*command, *arguments], off | {"GIT_CONFIG_COUNT": str(len(settings)), **variables})
+
+
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
     # GIT_OPTIONAL_LOCKS: not even the index is refreshed.
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"} | dict(variables or {})
-    command = ["git", "-C", str(folder), *arguments]
+    fixed = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    environment = {**os.environ, **fixed, **variables}
     return subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS, check=False)
 
 
