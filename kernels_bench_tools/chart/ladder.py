@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernels_bench_tools.chart.figure import chart_svg
-from kernels_bench_tools.records.effect import MODEL_LEVEL, EffectRow, EffectSummary
+from kernels_bench_tools.records.model import MODEL_LEVEL
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
+from kernels_bench_tools.results.effects import EffectRow, EffectSummary
 from kernels_bench_tools.results.metrics import SPEEDUP
 from kernels_bench_tools.text import series_slug, slugify
 

@@ -29,7 +29,7 @@ from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.changes import read_report
-from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks

@@ -27,8 +27,7 @@ from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_files
 from kernels_bench_tools.records.device import Device, current_device
-from kernels_bench_tools.records.effect import MODEL_LEVEL, EffectRow
-from kernels_bench_tools.records.model import read_model_tasks
+from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
 from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
@@ -43,7 +42,7 @@ from kernels_bench_tools.results.choose import (
     unmeasured,
 )
 from kernels_bench_tools.results.choose import choose as choose_at
-from kernels_bench_tools.results.effect_files import read_effect
+from kernels_bench_tools.results.effects import EffectRow, read_effect
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.rows import Source
 from kernels_bench_tools.results.summary import summarize
@@ -253,7 +252,7 @@ def _choice_line(name: str, choice: Choice, remark: str = "") -> list[str]:
         f"{name.rstrip()}\n  {choice.implementation}{remark}",
         milliseconds(choice.p50_ms),
         speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high),
-        f"{processes}{choice.verdict.value}",
+        f"{processes}{choice.verdict.label}",
     ]
 
 
@@ -328,7 +327,7 @@ def _print_effect(model: str, choices: PhaseChoice) -> None:
         for row in rows:
             speedup = speedup_with_interval(row.speedup, row.low, row.high)
             predicted = speedup_with_interval(row.predicted, None, None)
-            print(f"  {row.effect.module}: {speedup} (predicted {predicted}), {row.verdict.value}")
+            print(f"  {row.effect.module}: {speedup} (predicted {predicted}), {row.verdict.label}")
     elif choices.effect:
         together = ["--together"] if len(choices.effect) > 1 else []
         print("effect on the whole model: not measured in these records; to measure it:")

@@ -41,18 +41,17 @@ from kernels_bench_tools.records.build import (
     is_implementation,
 )
 from kernels_bench_tools.records.committed import effect_file
-from kernels_bench_tools.records.effect import (
+from kernels_bench_tools.records.model import (
+    CONFIGS,
     MODEL_LEVEL,
-    Breakdown,
-    EffectRow,
-    breakdown_of,
+    find_model,
     model_of_framework,
+    phase_sizes,
 )
-from kernels_bench_tools.records.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.records.model_workloads import REPLACEABLE_OPERATORS
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.results.effect import effect_rows
+from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
@@ -283,7 +282,7 @@ def _effect_table(rows: list[EffectRow], width: int) -> str:
                 milliseconds(row.candidate_ms),
                 speedup_with_interval(row.predicted, None, None) if row.predicted else "",
                 speedup_with_interval(row.speedup, row.low, row.high),
-                row.verdict.value,
+                row.verdict.label,
             ]
         )
     if not wide:
@@ -313,7 +312,7 @@ def _notes(rows: list[EffectRow]) -> str:
         lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
     for row in rows:
         if row.cause and row.effect.level == MODEL_LEVEL:
-            lines.append(f"{row.effect.module}: {row.verdict.value}, because {row.cause}")
+            lines.append(f"{row.effect.module}: {row.verdict.label}, because {row.cause}")
         lines += _agreement(row.agreement)
         if row.effect.baseline_host_ms and row.effect.host_ms:
             times = f"{milliseconds(row.effect.baseline_host_ms)} -> {milliseconds(row.effect.host_ms)} ms"

@@ -48,7 +48,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
 
 
 def _verdict(row: Comparison, most: int) -> str:
-    text = row.verdict.value if row.status is Status.OK else f"{row.status.label}: {row.reason}"
+    text = row.verdict.label if row.status is Status.OK else f"{row.status.label}: {row.reason}"
     if row.status is Status.OK and row.verdict is Verdict.FEW_PROCESSES:
         few = row.processes < FEWEST_PROCESSES
         text = f"{plural(row.processes, 'process', 'es') if few else 'baseline in too few processes'}: {text}"

@@ -28,8 +28,7 @@ from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.comparison import Comparison
 from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass, PagedPass
 from kernels_bench_tools.models.replacement import Replacement
-from kernels_bench_tools.records.effect import LISTED
-from kernels_bench_tools.records.record import Record, Timer
+from kernels_bench_tools.records.record import LISTED, Record, Timer
 from kernels_bench_tools.text import grouped
 
 SECONDS, MODEL_SECONDS = 1.0, 3.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.records.build import TRANSFORMERS
 from kernels_bench_tools.text import did_you_mean
 
 _SIZES = re.compile(r"\d+")
@@ -16,6 +17,8 @@ DECODE_CONTEXT = 1024
 """Tokens of a sequence that decodes, with the new one."""
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"
 DERIVED = CONFIGS.parent / "derived"
+MODEL_LEVEL = 4
+"""Level of a whole model."""
 RANKS = (1, 2, 4, 8)
 """Sizes of tensor-parallel groups whose tasks are derived, as far as a model can be split over them."""
 
@@ -77,6 +80,17 @@ class ModelTasks(msgspec.Struct, kw_only=True):
         if name not in names:
             raise ModelError(f"--phase {name}", "is not a phase", ", ".join(names), did_you_mean(name, names))
         return self.phases[names.index(name)]
+
+
+def model_of_framework(model: str, framework: str) -> str:
+    """Return the name that records of effects have for a model: that of another framework is a model of its own."""
+    return f"{model}-{framework}" if framework else model
+
+
+def model_and_framework(name: str) -> tuple[str, str]:
+    """Return a model and its framework, empty for this project's, from the name in records of effects."""
+    model = name.removesuffix(f"-{TRANSFORMERS}")
+    return model, TRANSFORMERS if model != name else ""
 
 
 class Sizes(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ Axis: TypeAlias = (
 """A value in the description of a workload. Longer integers could not be divided."""
 
 
-class _Labelled(StrEnum):
+class Labelled(StrEnum):
     """Values of a field, some with words for tables, and with what they mean."""
 
     label: str
@@ -50,7 +50,7 @@ class _Labelled(StrEnum):
         return member
 
 
-class Status(_Labelled):
+class Status(Labelled):
     """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
 
     OK = "ok"
@@ -94,7 +94,7 @@ class Status(_Labelled):
         return self not in {Status.OK, Status.DISTURBED, Status.UNSUPPORTED, Status.ABSENT}
 
 
-class Timer(_Labelled):
+class Timer(Labelled):
     """What measured the time."""
 
     CUPTI = "cupti", "CUPTI"
@@ -106,7 +106,7 @@ class Timer(_Labelled):
     UNKNOWN = "unknown"
 
 
-class CacheState(_Labelled):
+class CacheState(Labelled):
     """State of the last-level cache at the start of a timed call."""
 
     READ_FLUSH = "read_flush", "cold, flushed"
@@ -117,7 +117,7 @@ class CacheState(_Labelled):
     UNKNOWN = "unknown"
 
 
-class Judged(_Labelled):
+class Judged(Labelled):
     """Where outputs were compared, times checked, and the record written; the most trusted first."""
 
     SEPARATELY = "separately", "", "Judged in another process, in which no code of the notebook runs."
@@ -129,7 +129,7 @@ class Judged(_Labelled):
     NOT = "not", "", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
 
 
-class Flag(_Labelled):
+class Flag(Labelled):
     """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
 
     STREAM_ESCAPE = (
@@ -246,7 +246,7 @@ REJECTING = frozenset(
 """Flags with which a record is ``rejected``: its time is not that of the work it claims."""
 
 
-class Regime(_Labelled):
+class Regime(Labelled):
     """What limits the speed of a workload on a device."""
 
     LAUNCH = "launch", "launch-bound"
@@ -460,6 +460,10 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Of all calls, inside of the model."""
     alone_ms: Milliseconds | None = None
     """Of as many calls alone."""
+
+
+LISTED = 10
+"""Paths of instances that were not called which a record lists."""
 
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):

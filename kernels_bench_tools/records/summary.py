@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from kernels_bench_tools.records.record import (
     Environment,
     Flag,
     Judged,
+    Labelled,
     Provenance,
     Regime,
     Status,
@@ -63,20 +63,27 @@ def geometric_mean_interval(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(value, low, high)
 
 
-class Verdict(StrEnum):
+class Verdict(Labelled):
     """How an implementation compares with the baseline, given the interval of the speed-up."""
 
     BASELINE = "baseline"
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "same"
-    AMBIGUOUS = "ambiguous"
-    SEPARATE = "measured separately"
-    """Measured at another time, when the device was not equally fast, or is not known to have been."""
-    FEW_PROCESSES = "no verdict"
-    """One of the two was measured in fewer than ``FEWEST_PROCESSES``: the interval lacks the variation between them."""
-    NONE = "none"
-    """Not comparable: one of the two cannot be ranked."""
+    FASTER = "faster", "", "the interval of the speed-up excludes 1, and the difference is at least 0.5 %"
+    SLOWER = "slower", "", "the interval of the speed-up excludes 1, and the difference is at least 0.5 %"
+    SAME = "same", "", "the whole interval is within 2 % of 1"
+    AMBIGUOUS = "ambiguous", "", "none of the others: more samples are needed"
+    SEPARATE = (
+        "separate",
+        "measured separately",
+        "at another time, and the device was not equally fast then, or may not have been",
+    )
+    FEW_PROCESSES = "few_processes", "no verdict", "one of the two was measured in fewer than three processes"
+    """Its interval lacks the variation between processes."""
+    NONE = "none", "not comparable", "one of the two has no correct time"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Verdict | None:
+        # Reports of earlier versions, which `kbt build --previous` reads, have words.
+        return {"measured separately": cls.SEPARATE, "no verdict": cls.FEW_PROCESSES}.get(str(value))
 
 
 class WorkloadSummary(msgspec.Struct, kw_only=True):

@@ -11,18 +11,12 @@ from markupsafe import Markup
 
 from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.effect import (
-    Breakdown,
-    EffectRow,
-    EffectSummary,
-    breakdown_of,
-    model_and_framework,
-)
-from kernels_bench_tools.records.model import phase_sizes
+from kernels_bench_tools.records.model import model_and_framework, phase_sizes
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import page_path
+from kernels_bench_tools.results.effects import Breakdown, EffectRow, EffectSummary, breakdown_of
 from kernels_bench_tools.text import grouped
 
 

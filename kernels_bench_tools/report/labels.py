@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kernels_bench_tools.records.build import CellRun
-from kernels_bench_tools.records.effect import EffectVerdict
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.changes import ChangeKind
+from kernels_bench_tools.results.effects import EffectVerdict
 
 
 class Label(NamedTuple):
@@ -31,23 +31,29 @@ _STATUS = {
 }
 """Glyph and class of each status; a cross for all others."""
 VERDICTS = {
-    Verdict.BASELINE: Label("●", "baseline", "muted"),
-    Verdict.FASTER: Label("▲", "faster", "good"),
-    Verdict.SLOWER: Label("▼", "slower", "bad"),
-    Verdict.SAME: Label("=", "same", "plain"),
-    Verdict.AMBIGUOUS: Label("≈", "ambiguous", "plain"),
-    Verdict.SEPARATE: Label("∥", "measured separately", "muted"),
-    Verdict.FEW_PROCESSES: Label("·", "no verdict", "muted"),
-    Verdict.NONE: Label("–", "not comparable", "muted"),
+    verdict: Label(glyph, verdict.label, tone)
+    for verdict, glyph, tone in (
+        (Verdict.BASELINE, "●", "muted"),
+        (Verdict.FASTER, "▲", "good"),
+        (Verdict.SLOWER, "▼", "bad"),
+        (Verdict.SAME, "=", "plain"),
+        (Verdict.AMBIGUOUS, "≈", "plain"),
+        (Verdict.SEPARATE, "∥", "muted"),
+        (Verdict.FEW_PROCESSES, "·", "muted"),
+        (Verdict.NONE, "–", "muted"),
+    )
 }
 EFFECTS = {
-    EffectVerdict.CONFIRMED: Label("▲", "faster, as predicted", "good"),
-    EffectVerdict.SHORT: Label("▲", "faster, less than predicted", "good"),
-    EffectVerdict.OVER: Label("▲", "faster, more than predicted", "good"),
-    EffectVerdict.FASTER: Label("▲", "faster", "good"),
-    EffectVerdict.BELOW_NOISE: Label("≈", "below noise", "plain"),
-    EffectVerdict.REGRESSED: Label("▼", "slower", "bad"),
-    EffectVerdict.NONE: Label("·", "no verdict", "muted"),
+    verdict: Label(glyph, verdict.label, tone)
+    for verdict, glyph, tone in (
+        (EffectVerdict.CONFIRMED, "▲", "good"),
+        (EffectVerdict.SHORT, "▲", "good"),
+        (EffectVerdict.OVER, "▲", "good"),
+        (EffectVerdict.FASTER, "▲", "good"),
+        (EffectVerdict.BELOW_NOISE, "≈", "plain"),
+        (EffectVerdict.REGRESSED, "▼", "bad"),
+        (EffectVerdict.NONE, "·", "muted"),
+    )
 }
 CHANGES = {
     ChangeKind.FAILS: Label("✗", "fails now", "bad"),

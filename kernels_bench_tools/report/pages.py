@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.records.committed import EFFECTS
-from kernels_bench_tools.records.effect import model_and_framework
+from kernels_bench_tools.records.model import model_and_framework
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 from kernels_bench_tools.report import artifacts, devices, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records.effect import EffectRow
 from kernels_bench_tools.records.model import ModelTask, Phase
 from kernels_bench_tools.records.model_workloads import (
     REPLACEABLE,
@@ -34,6 +33,7 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.compare import REPRODUCIBLE
+from kernels_bench_tools.results.effects import EffectRow
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.text import did_you_mean, grouped
 

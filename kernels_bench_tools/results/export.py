@@ -6,8 +6,9 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import compress
+from typing import NamedTuple
 
 from kernels_bench_tools.records.outcome import flag_words
 from kernels_bench_tools.records.record import Status
@@ -35,54 +36,81 @@ Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _DIGITS = 6
 """Significant digits of numbers, more than any timer's."""
-_TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI High (ms)", "Reps")
+
+
+class Cell(NamedTuple):
+    """What a line of the CSV file is about: one implementation on one workload of a view."""
+
+    view: DeviceSummary
+    row: Row
+    workload: WorkloadSummary
+    point: Point
+
+
+Columns = dict[str, Callable[[Cell], Value]]
+_FIRST: Columns = {
+    "Implementation": lambda it: it.row.title,
+    "Impl ID": lambda it: it.row.implementation,
+    "Device": lambda it: it.view.device.name,
+    "Workload": lambda it: it.workload.name,
+}
+_TIMES: Columns = {
+    "Dtype": lambda it: it.workload.dtype,
+    "Mean (ms)": lambda it: it.point.mean_ms,
+    "P10 (ms)": lambda it: it.point.p10_ms,
+    "P50 (ms)": lambda it: it.point.p50_ms,
+    "P90 (ms)": lambda it: it.point.p90_ms,
+    "CI Low (ms)": lambda it: it.point.ci_low_ms,
+    "CI High (ms)": lambda it: it.point.ci_high_ms,
+    "Reps": lambda it: it.point.reps or None,
+    "Speedup": lambda it: it.point.speedup,
+    "Verdict": lambda it: "" if it.point.verdict is Verdict.NONE else it.point.verdict.value,
+}
+_LAST: Columns = {
+    "Backend": lambda it: it.row.tags.get("backend", ""),
+    "Family": lambda it: it.row.family,
+    "Status": lambda it: it.point.status.value,
+    "Reason": lambda it: it.point.reason,
+    "Speedup Low": lambda it: it.point.speedup_low,
+    "Speedup High": lambda it: it.point.speedup_high,
+    "Processes": lambda it: it.point.processes if it.point.p50_ms else None,
+    "Regime": lambda it: it.point.regime.value if it.point.regime else "",
+    "Ceiling": lambda it: it.point.ceiling,
+    "Flags": lambda it: " ".join(it.point.flags),
+    "Limitation": lambda it: it.point.limitation,
+    "Runs": lambda it: it.point.runs if it.point.p50_ms else None,
+    "Set": lambda it: it.workload.set,
+    "Group": lambda it: it.workload.group,
+    "Mode": lambda it: it.workload.mode,
+}
 
 
 def latency_csv(summary: Summary) -> str:
     """Return the summary as CSV: a line for each device, implementation and workload, failures included."""
-    axes = axis_names(workload for view in summary.devices for workload in view.workloads)
-    metrics = csv_metrics()
-    header = [
-        *("Implementation", "Impl ID", "Device", "Workload"),
-        *map(axis_title, axes),
-        *("Dtype", *_TIMES, "Speedup", "Verdict"),
-        *(metric.csv_title for metric in metrics),
-        *("Backend", "Family", "Status", "Reason"),
-        *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags", "Limitation", "Runs"),
-        *("Set", "Group", "Mode"),
-    ]
-
-    def line(view: DeviceSummary, row: Row, workload: WorkloadSummary, point: Point) -> list[Value]:
-        values = [metric.value(point) for metric in metrics]
-        return [
-            *(row.title, row.implementation, view.device.name, workload.name),
-            *(workload.axes.get(name) for name in axes),
-            *(workload.dtype, point.mean_ms, point.p10_ms, point.p50_ms, point.p90_ms),
-            *(point.ci_low_ms, point.ci_high_ms, point.reps or None),
-            *(point.speedup, "" if point.verdict is Verdict.NONE else point.verdict.value),
-            *(
-                None if value is None else value / metric.csv_divisor
-                for metric, value in zip(metrics, values, strict=True)
-            ),
-            *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
-            *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
-            *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
-            *(point.limitation, point.runs if point.p50_ms else None),
-            *(workload.set, workload.group, workload.mode),
-        ]
-
-    return csv_text(header, (line(*cell) for cell in _cells(summary)))
+    axes: Columns = {
+        axis_title(name): lambda it, name=name: it.workload.axes.get(name)  # type: ignore[misc]
+        for name in axis_names(workload for view in summary.devices for workload in view.workloads)
+    }
+    metrics: Columns = {
+        metric.csv_title: lambda it, metric=metric: metric.csv_value(it.point)  # type: ignore[misc]
+        for metric in csv_metrics()
+    }
+    columns = [*_FIRST.items(), *axes.items(), *_TIMES.items(), *metrics.items(), *_LAST.items()]
+    return csv_text(
+        [title for title, _ in columns],
+        ([value(cell) for _, value in columns] for cell in _cells(summary)),
+    )
 
 
-def _cells(summary: Summary) -> Iterator[tuple[DeviceSummary, Row, WorkloadSummary, Point]]:
+def _cells(summary: Summary) -> Iterator[Cell]:
     """Yield every point; for a row of a view without workloads a nameless one with the row's reason."""
     for view in summary.devices:
         for row in view.rows:
             for workload, point in zip(view.workloads, row.points, strict=True):
-                yield view, row, workload, point
+                yield Cell(view, row, workload, point)
             if not view.workloads:
                 point = Point(workload="", status=row.status, reason=row.reason)
-                yield view, row, WorkloadSummary(name=""), point
+                yield Cell(view, row, WorkloadSummary(name=""), point)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
@@ -170,7 +198,7 @@ def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
     notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
     if narrow:
         # The heading says that there are no verdicts.
-        printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.value}")
+        printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.label}")
         host = ", ".join(filter(None, (metric.print(point) for metric in HOST_TIMES)))
         return [title, LATENCY.print(point), "; ".join(filter(None, (printed, host, notes)))]
     metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]

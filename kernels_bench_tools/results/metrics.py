@@ -66,6 +66,11 @@ class Metric(NamedTuple):
         """Return the number of a point, also of one that failed; None if there is none."""
         return point.value(self.name)
 
+    def csv_value(self, point: Point) -> float | None:
+        """Return the number of a point in the unit of the CSV column."""
+        value = self.value(point)
+        return None if value is None else value / self.csv_divisor
+
     def estimate(self, point: Point) -> Estimate | None:
         """Return number and interval for a chart; None if the point did not pass or has no number."""
         value = self.value(point) if has_passed(point) else None
@@ -244,7 +249,7 @@ def speedup_text(point: Point | SuiteRow) -> str:
     if point.speedup is None:
         return ""
     text = speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high)
-    return text if point.verdict is Verdict.NONE else f"{text} {point.verdict.value}"
+    return text if point.verdict is Verdict.NONE else f"{text} {point.verdict.label}"
 
 
 def speedup_with_interval(speedup: float | None, low: float | None, high: float | None) -> str:

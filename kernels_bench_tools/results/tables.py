@@ -238,7 +238,7 @@ def headline_objection(view: DeviceSummary) -> str:
     separate = any(point.verdict is Verdict.SEPARATE for row in rows for point in row.points)
     # Without an interval it is not known by how much the device's speed may have differed.
     known = all(row.speedup_low is not None for row in rows if row.implementation != view.baseline)
-    return Verdict.SEPARATE.value if separate and not known else ""
+    return Verdict.SEPARATE.label if separate and not known else ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
 
 NOTEBOOK = """\
 ---
@@ -97,7 +97,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert max(map(len, first.stdout.splitlines())) <= 80
     (rows,) = json.loads(again.stdout).values()
     assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
-    assert {row["verdict"] for row in rows} == {"no verdict"}
+    assert {row["verdict"] for row in rows} == {"none"}
     assert {row["cause"] for row in rows} == {"a verdict needs 3 processes"}
     assert not (project / ".kbt" / "build.json").exists()
     (file,) = project.glob(f"effects/*/{name}/*.jsonl")

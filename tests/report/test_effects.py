@@ -16,7 +16,7 @@ from kernels_bench_tools.records.record import Failure, Part, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
 
 MODEL = "llama-3.2-1b"
 LLAMA = f"models/{MODEL}.html"

@@ -202,7 +202,7 @@ def test_a_speedup_has_interval_verdict_and_number_of_processes() -> None:
     said = f"2.00× [{row.speedup_low:.3f}, {row.speedup_high:.3f}] no verdict (1 process)"
     assert said in report_text(found)
     line = next(csv.DictReader(report_csv(found).splitlines()))
-    assert (line["Verdict"], line["Processes"]) == ("no verdict", "1")
+    assert (line["Verdict"], line["Processes"]) == ("few_processes", "1")
     assert float(line["Speedup Low"]) == pytest.approx(row.speedup_low, rel=1e-5)
 
 

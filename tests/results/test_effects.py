@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from effect_records import effect_record
 
-from kernels_bench_tools.records.effect import EffectVerdict
 from kernels_bench_tools.results.compare import Speedup
-from kernels_bench_tools.results.effect import effect_rows, verdict_of_effect
+from kernels_bench_tools.results.effects import EffectVerdict, effect_rows, verdict_of_effect
 
 
 @pytest.mark.parametrize(
