@@ -114,7 +114,7 @@ def test_a_recorded_effect_of_the_chosen_kernels_is_printed_until_their_code_cha
 
     (row,) = json.loads(printed(capsys, *MODEL, "--json"))["phases"][0]["measured_effect"]
 
-    assert "  eager: 1.25× [1.250, 1.250] (predicted 1.25×), confirmed" in printed(capsys, *MODEL)
+    assert "  eager: 1.25× [1.250, 1.250] (predicted 1.25×), faster, as predicted" in printed(capsys, *MODEL)
     assert row["verdict"] == "confirmed"
 
     notebook = project / "rms_norm" / "impls" / f"{MINE}.md"
