@@ -21,11 +21,10 @@ def main() -> None:
     """Run the script as ``__main__``."""
     gc.disable()  # importing torch makes a million objects and little garbage: a sixth of its time was to look for it
     from kernels_bench_tools.measure import harness  # noqa: F401 - binds what measuring needs
-    from kernels_bench_tools.measure.device.environment import imported_packages
+    from kernels_bench_tools.measure.device import environment
+    from kernels_bench_tools.measure.device.environment import imported_packages, since_process_start_ms
     from kernels_bench_tools.measure.integrity import guard
     from kernels_bench_tools.measure.integrity.process import Bindings
-    from kernels_bench_tools.measure.timing import quantities
-    from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 
     del sys.argv[0]
     script = sys.argv[0]
@@ -40,7 +39,7 @@ def main() -> None:
     import_ms = since_process_start_ms()
     if not sys.stdin.readline():
         return
-    quantities.WAITED_MS = (since_process_start_ms() or 0.0) - (import_ms or 0.0)
+    environment.WAITED_MS = (since_process_start_ms() or 0.0) - (import_ms or 0.0)
     exec(compile(Path(script).read_bytes(), script, "exec"), vars(module))  # noqa: S102 - that is its purpose
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
     atexit._run_exitfuncs()

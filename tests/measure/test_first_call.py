@@ -6,7 +6,7 @@ from pathlib import Path
 def test_the_time_since_the_start_of_the_process() -> None:
     program = (
         "import time; time.sleep(0.3)\n"
-        "from kernels_bench_tools.measure.timing.quantities import since_process_start_ms as since\n"
+        "from kernels_bench_tools.measure.device.environment import since_process_start_ms as since\n"
         "first = since(); time.sleep(0.2); print(first, since())"
     )
 

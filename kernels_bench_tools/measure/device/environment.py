@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
 from kernels_bench_tools.records.device import Device, cpu_device, cuda_device, query_gpu
 from kernels_bench_tools.records.record import Environment
 
+WAITED_MS = 0.0
+"""Time that this process waited for its turn."""
+_START_TIME = 21
+"""Index of a process's start in ``/proc/self/stat``, in clock ticks since boot."""
+_MAX_START_MS = 3_600_000.0
 _distributions = cache(metadata.packages_distributions)
 
 
@@ -92,3 +99,17 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def since_process_start_ms() -> float | None:
+    """Return the milliseconds since this process started, apart from waiting, in clock ticks of 10 ms; None if unknown."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+        # The second field is the program's name in parentheses, which may contain spaces.
+        fields = ["", "", *stat.rpartition(")")[2].split()]
+        started = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
+        elapsed = 1000 * (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    elapsed -= WAITED_MS
+    return elapsed if 0 <= elapsed < _MAX_START_MS else None

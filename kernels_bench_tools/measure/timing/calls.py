@@ -24,7 +24,6 @@ from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_state
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.quantities import host_submit
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import CacheState, Milliseconds
 
@@ -217,10 +216,7 @@ class TimedCalls:
         if method.hot:
             self.sets.changed(0, changes[0])
         if method is Method.HOST_SUBMIT:
-            times = host_submit(
-                self._function, lambda: self.sets.first, timer.submit_ms, device_ms, kernels, self._at_once
-            )
-            return Timed([Call(ms) for ms in times], [])
+            return Timed(timer.host_submit(device_ms, kernels, self._at_once), [])
         self._changes = iter(changes)
         by_events = method in {Method.EVENTS, Method.HOT_EVENTS}
         calls = timer.by_events(len(changes)) if by_events else timer.by_kernels(len(changes))

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from statistics import median
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import torch
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.cupti import Batch, record_activities, split_batch
-from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, Call, affordable
 
 # Bound here, so that an implementation cannot replace them later.
 _Event = torch.cuda.Event
@@ -35,6 +35,11 @@ MIN_IDLE_CALL_MS = 0.05
 SMALL_OUTPUT_BYTES = 2**20
 """After a call with such an output, memory of its size is kept unused, so that intermediate results of the next one are
 elsewhere. Otherwise all calls of a batch have them at one address, which makes short calls fast or slow together."""
+HOST_SECONDS = 0.1
+"""Time for the host's part of calls; at least six calls are made in any case."""
+QUEUE = 800
+"""Kernels that can be queued without waiting for the device: the queue holds about 1024."""
+MAX_SPIN_MS = 200.0
 COPY = "Memcpy DtoD (Device -> Device)"
 """What CUPTI calls a copy within the device."""
 _CALIBRATION_CYCLES = 2_000_000
@@ -117,6 +122,30 @@ class CudaTimer:
         """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
         self.clear()
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
+
+    def host_submit(self, device_ms: float, kernels: int, at_once: int) -> list[Call]:
+        """Time the host's part of calls, while a spinning kernel keeps the device busy and the queue has room.
+
+        ``device_ms`` and ``kernels`` are those of a call; the arguments of ``at_once`` calls fit into memory.
+        """
+        batch = max(1, min(30, at_once, QUEUE // max(kernels, 1)))
+        spin_ms = min(1.5 * batch * self.submit_ms + 0.1, MAX_SPIN_MS)
+        round_seconds = (spin_ms + batch * (device_ms + self.submit_ms)) / 1e3
+        wanted = affordable(HOST_SECONDS, round_seconds / batch)
+        spinning = int(spin_ms * cycles_per_ms())
+        calls: list[Call] = []
+        start = perf_counter()
+        while len(calls) < wanted and (len(calls) < MIN_SAMPLES or perf_counter() - start < HOST_SECONDS):
+            given = [self._fresh() for _ in range(min(batch, wanted - len(calls)))]
+            _synchronize()
+            _sleep(spinning)
+            for inputs in given:
+                before = perf_counter_ns()
+                output = self._function(*inputs)
+                calls.append(Call((perf_counter_ns() - before) / 1e6))
+                del output
+        _synchronize()
+        return calls
 
     @property
     def clock_mhz(self) -> int:
@@ -226,8 +255,3 @@ def cycles_per_ms() -> float:
         _synchronize()
         rates.append(_CALIBRATION_CYCLES / max(_elapsed_ms(start, end), 1e-3))
     return max(rates)
-
-
-def spin(ms: float, cycles: float) -> None:
-    """Queue a kernel that spins for about ``ms`` milliseconds, with ``cycles`` per millisecond."""
-    _sleep(int(ms * cycles))

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from statistics import fmean, median
 from typing import Any
@@ -21,7 +20,6 @@ from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
-    Draw,
     SamplingLimits,
     WarmUp,
     affordable,
@@ -80,8 +78,6 @@ SLOWED_SHARE = 0.01
 
 @dataclass(frozen=True)
 class TimingResult:
-    """Result of timing a function."""
-
     latency: Latency
     kernels: list[Kernel] = field(default_factory=list)
     span_ms: float | None = None
@@ -119,110 +115,81 @@ def measure_calls(
     of ours use the device. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
-        sampler = clocks or ClockSampler("")
-        return _CudaMeasurement(batches, limits or CUDA_LIMITS, processes).run(sampler)
+        return _measure_cuda(batches, limits or CUDA_LIMITS, clocks or ClockSampler(""), processes)
     return _measure_cpu(batches, limits or CPU_LIMITS)
 
 
-class _CudaMeasurement:
-    """Timing of one function on one workload."""
+def _measure_cuda(
+    batches: Batches, limits: SamplingLimits, clocks: ClockSampler, processes: int
+) -> TimingResult:
+    """Measure all quantities, the headline first."""
+    by_events, by_kernels = batches.draw(Method.EVENTS), batches.draw(Method.KERNELS)
 
-    def __init__(self, batches: Batches, limits: SamplingLimits, processes: int) -> None:
-        self._batches, self._limits, self._processes = batches, limits, processes
-        self._by_events, self._by_kernels = batches.draw(Method.EVENTS), batches.draw(Method.KERNELS)
-        self._note = ""
-
-    def run(self, clocks: ClockSampler) -> TimingResult:
-        """Measure all quantities, the headline first."""
-        start = time.monotonic()
-        state = self._batches.state()
-        calls, latency = self._steady()
-        self._batches.end_sample()
-        end = time.monotonic()
-        table = kernel_table(calls)
-        call_seconds = (latency.p50 + state.submit_ms) / 1e3 + state.idle_seconds
-        events = self._by_events(affordable(EVENTS_SECONDS, call_seconds))
-        events_ms = median(call.ms for call in events)
-        slowed = profiler_slows(events_ms, latency.p50)
-        if slowed:
-            latency = self._without_profiler(latency, call_seconds)
-            self._batches.end_sample()
-        launches = sum(kernel.count for kernel in table)
-        quantities = measure_quantities(self._batches, latency.p50, launches, by_events=slowed)
-        spans = [call.span_ms for call in calls if call.span_ms is not None]
-        span_ms = median(spans) if spans and not slowed else None
-        found = summarize_clocks(clocks.samples(start, end), self._batches.clock_mhz, self._processes)
-        flags = [
-            *([Flag.PROFILER_SLOWED] if slowed else []),
-            *self._flags(latency, quantities, events_ms, span_ms),
-            *sample_flags(latency, self._limits.tick_ms),
-            *clock_flags(found),
-        ]
-        return TimingResult(latency, table, span_ms, events_ms, self._note, quantities, found, flags)
-
-    def _steady(self) -> tuple[list[Call], Latency]:
-        """Sample; if the time drifted, sample again, after a call that draws much power when the GPU has cooled down."""
-        calls, latency = self._cold()
-        if drifted(latency, self._limits.tick_ms):
-            time.sleep(COOL_DOWN_SECONDS if self._batches.state().idle_seconds else 0.0)
-            calls, latency = self._cold()
-        return calls, latency
-
-    def _cold(self) -> tuple[list[Call], Latency]:
-        limits = self._limits
-        warm = warm_up(self._by_events, limits)
-        source = Timer.CUPTI
-        try:
-            # The first session initializes CUPTI, which is not part of the sampling time.
-            retry(lambda: self._by_kernels(1))
-            self._batches.begin_sample()
-            calls, reason = sample(
-                lambda n: retry(lambda: self._by_kernels(n)), limits, warm.seconds_per_call
-            )
-        except MarkersMissingError as error:
-            source, self._note = Timer.EVENTS, f"timed by events: {error}"
-            self._batches.begin_sample()
-            calls, reason = sample(self._by_events, limits, warm.seconds_per_call)
-        return calls, self._summarize(calls, source, warm.calls, reason)
-
-    def _without_profiler(self, seen: Latency, call_seconds: float) -> Latency:
-        """Sample by events, for kernels that the profiler slows down."""
-        self._batches.begin_sample()
-        calls, reason = sample(self._by_events, self._limits, call_seconds)
-        self._note = f"with the profiler {seen.p50:.5g} ms"
-        return self._summarize(calls, Timer.EVENTS, seen.warmup + seen.reps, reason)
-
-    def _summarize(self, calls: Sequence[Call], timer: Timer, warmup: int, reason: str) -> Latency:
+    def summarized(calls: Sequence[Call], timer: Timer, warmup: int, reason: str) -> Latency:
         return summarize(
             calls,
             timer=timer,
             cache=CacheState.READ_FLUSH,
-            input_sets=len(self._batches.changes),
+            input_sets=len(batches.changes),
             warmup=warmup,
             stop_reason=reason,
-            tick_ms=self._limits.tick_ms,
+            tick_ms=limits.tick_ms,
         )
 
-    def _flags(
-        self, latency: Latency, quantities: Quantities, events_ms: float, span_ms: float | None
-    ) -> list[Flag]:
-        flags = []
-        if self._batches.escaped:
-            flags.append(Flag.STREAM_ESCAPE)
-            names = ", ".join(name[:60] for name, _ in Counter(self._batches.escaped).most_common(3))
-            self._add_note(f"{len(self._batches.escaped)} activities outside of their call: {names}")
-        if uneven(latency):
-            flags.append(Flag.STREAM_ESCAPE)
-            self._add_note(f"some calls do the work of others: the mean is more than {MAX_UNEVEN} medians")
-        submit = quantities.host_submit
-        if submit is not None and submit.p50 > latency.p50:
-            flags.append(Flag.HOST_BOUND)
-        if span_ms is not None and timers_disagree(events_ms, span_ms):
-            flags.append(Flag.TIMER_DISAGREEMENT)
-        return flags
+    def cold() -> tuple[list[Call], Latency, list[str]]:
+        warm = warm_up(by_events, limits)
+        try:
+            # The first session initializes CUPTI, which is not part of the sampling time.
+            retry(lambda: by_kernels(1))
+            batches.begin_sample()
+            calls, reason = sample(lambda n: retry(lambda: by_kernels(n)), limits, warm.seconds_per_call)
+            return calls, summarized(calls, Timer.CUPTI, warm.calls, reason), []
+        except MarkersMissingError as error:
+            batches.begin_sample()
+            calls, reason = sample(by_events, limits, warm.seconds_per_call)
+            latency = summarized(calls, Timer.EVENTS, warm.calls, reason)
+            return calls, latency, [f"timed by events: {error}"]
 
-    def _add_note(self, note: str) -> None:
-        self._note = f"{self._note}; {note}" if self._note else note
+    start = time.monotonic()
+    state = batches.state()
+    calls, latency, notes = cold()
+    if drifted(latency, limits.tick_ms):
+        # After a call that draws much power, when the GPU has cooled down.
+        time.sleep(COOL_DOWN_SECONDS if state.idle_seconds else 0.0)
+        calls, latency, notes = cold()
+    batches.end_sample()
+    end = time.monotonic()
+    table = kernel_table(calls)
+    call_seconds = (latency.p50 + state.submit_ms) / 1e3 + state.idle_seconds
+    events_ms = median(call.ms for call in by_events(affordable(EVENTS_SECONDS, call_seconds)))
+    flags = []
+    slowed = profiler_slows(events_ms, latency.p50)
+    if slowed:
+        flags.append(Flag.PROFILER_SLOWED)
+        notes = [f"with the profiler {latency.p50:.5g} ms"]
+        batches.begin_sample()
+        by_event, reason = sample(by_events, limits, call_seconds)
+        latency = summarized(by_event, Timer.EVENTS, latency.warmup + latency.reps, reason)
+        batches.end_sample()
+    quantities = measure_quantities(
+        batches, latency.p50, sum(kernel.count for kernel in table), by_events=slowed
+    )
+    spans = [call.span_ms for call in calls if call.span_ms is not None]
+    span_ms = median(spans) if spans and not slowed else None
+    if batches.escaped:
+        names = ", ".join(name[:60] for name, _ in Counter(batches.escaped).most_common(3))
+        notes.append(f"{len(batches.escaped)} activities outside of their call: {names}")
+    if uneven(latency):
+        notes.append(f"some calls do the work of others: the mean is more than {MAX_UNEVEN} medians")
+    if batches.escaped or uneven(latency):
+        flags.append(Flag.STREAM_ESCAPE)
+    if quantities.host_submit is not None and quantities.host_submit.p50 > latency.p50:
+        flags.append(Flag.HOST_BOUND)
+    if span_ms is not None and timers_disagree(events_ms, span_ms):
+        flags.append(Flag.TIMER_DISAGREEMENT)
+    found = summarize_clocks(clocks.samples(start, end), batches.clock_mhz, processes)
+    flags += [*sample_flags(latency, limits.tick_ms), *clock_flags(found)]
+    return TimingResult(latency, table, span_ms, events_ms, "; ".join(notes), quantities, found, flags)
 
 
 def uneven(latency: Latency) -> bool:
@@ -267,11 +234,23 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         stop_reason=reason,
     )
     count = affordable(QUANTITY_SECONDS, warm.seconds_per_call)
+
+    def mean_in_a_row(again: bool) -> float:
+        if again:
+            draw(count)  # after a pause calls are slow
+        batches.begin_sample(keep=not again)
+        in_a_row = draw(count)
+        batches.end_sample()
+        return fmean(call.ms for call in in_a_row)
+
+    def fastest_alone(again: bool) -> float:
+        return min(call.ms for call in batches.clock(ALONE_CALLS if again else count))
+
     median_ms = latency.p50
     most_mean, most_alone = MAX_UNEVEN * median_ms + UNEVEN_MS, ALONE_FACTOR * median_ms + ALONE_MS
     batches.calls.watch_waits()
-    mean = _least(partial(_mean, batches, draw, count), inf if waiting.disturbed else most_mean)
-    alone = _least(partial(_fastest_alone, batches, count), inf if waiting.disturbed else most_alone)
+    mean = _least(mean_in_a_row, inf if waiting.disturbed else most_mean)
+    alone = _least(fastest_alone, inf if waiting.disturbed else most_alone)
     found = ""
     if mean > most_mean:
         found = f"their mean is {mean:.3g} ms, their median {median_ms:.3g} ms"
@@ -280,18 +259,16 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
     if found and not waiting.disturbed:
         draw(count)
         waiting = batches.calls.waits(count)  # the machine may have become busy
-    flags = sample_flags(latency)
+    flags, note = [], ""
     if batches.escaped:
-        note = f"work goes on after a call: {batches.escaped[0]}"
-        return TimingResult(latency, note=note, flags=[Flag.STREAM_ESCAPE, *flags])
-    if waiting.disturbed:
-        return TimingResult(latency, note=str(waiting), flags=[Flag.DISTURBED, *flags])
-    if found:
+        flags, note = [Flag.STREAM_ESCAPE], f"work goes on after a call: {batches.escaped[0]}"
+    elif waiting.disturbed:
+        flags, note = [Flag.DISTURBED], str(waiting)
+    elif found:
         perhaps = mean <= DISTURBED_MEAN * median_ms and alone <= most_alone
+        flags = [Flag.DISTURBED if perhaps else Flag.STREAM_ESCAPE]
         note = f"some calls {'are much longer than' if perhaps else 'do the work of'} others: {found}"
-        flag = Flag.DISTURBED if perhaps else Flag.STREAM_ESCAPE
-        return TimingResult(latency, note=note, flags=[flag, *flags])
-    return TimingResult(latency, flags=flags)
+    return TimingResult(latency, note=note, flags=[*flags, *sample_flags(latency)])
 
 
 def _least(measured: Callable[[bool], float], bound: float) -> float:
@@ -306,21 +283,6 @@ def _least(measured: Callable[[bool], float], bound: float) -> float:
         time.sleep(ALONE_PAUSE_SECONDS)
         least = min(least, measured(True))
     return least
-
-
-def _mean(batches: Batches, draw: Draw, count: int, again: bool) -> float:
-    """Return the mean time of ``count`` calls in a row, of which outputs are taken."""
-    if again:
-        draw(count)  # after a pause calls are slow
-    batches.begin_sample(keep=not again)
-    calls = draw(count)
-    batches.end_sample()
-    return fmean(call.ms for call in calls)
-
-
-def _fastest_alone(batches: Batches, count: int, again: bool) -> float:
-    """Return the least time of ``count`` calls that are made alone, or of a few more."""
-    return min(call.ms for call in batches.clock(ALONE_CALLS if again else count))
 
 
 def measure_quantities(
