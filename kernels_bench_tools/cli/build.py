@@ -25,11 +25,10 @@ from kernels_bench_tools.records.build import BuildRun, Unfinished
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.effects import Effects
-from kernels_bench_tools.report.output.folder import OutputFolder, Published
+from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.changes import read_report
-from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
@@ -102,7 +101,7 @@ def build_report(
             if output is None and not site.exists():
                 ignore_folder(site)
             missing = missing_summaries(project.root, results)
-            effects = Effects(effect_files(project.root), read_effect, draw_effect, effects_csv)
+            effects = Effects(effect_files(project.root))
             return publish(project.root, results, site, previous, missing, unfinished, effects)
 
         with make_progress(verbose=verbose) as progress:

@@ -10,7 +10,7 @@ import typer
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.report.output.folder import OutputFolder
+from kernels_bench_tools.report.folder import OutputFolder
 from kernels_bench_tools.run.locks import project_lock, remove_state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,15 @@ from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import page_path
-from kernels_bench_tools.results.effects import Breakdown, EffectRow, EffectSummary, breakdown_of
+from kernels_bench_tools.results.effects import (
+    Breakdown,
+    EffectRow,
+    EffectSummary,
+    breakdown_of,
+    draw_effect,
+    read_effect,
+)
 from kernels_bench_tools.text import grouped
-
-
-def _nothing(_: object) -> bytes:
-    return b""
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,6 @@ class Effects:
     """The committed effects of a project, which are read and drawn only for pages that show them."""
 
     files: Sequence[Path] = ()
-    read: Callable[[Path], EffectSummary | None] = lambda _: None
-    draw: Callable[[EffectSummary], bytes] = _nothing
-    """Return a ladder as SVG, with a panel for each phase; empty if it cannot be drawn here."""
-    csv: Callable[[Iterable[EffectSummary]], bytes] = _nothing
 
     def files_of(self, model: str) -> list[Path]:
         """Return the files of a model, including those measured in transformers."""
@@ -55,7 +54,7 @@ class Effects:
 
     @cached_property
     def _summaries(self) -> dict[Path, EffectSummary | None]:
-        return {file: self.read(file) for file in self.files}
+        return {file: read_effect(file) for file in self.files}
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,12 @@ def device_effects(
     """Return what a model's page shows of effects, by device."""
     by_name = {operator.folder.rpartition("/")[2]: operator for operator in operators}
     found = grouped(
-        (summary.device.slug, _candidate(effects, summary, by_name, page)) for summary in effects.of(model)
+        (summary.device.slug, _candidate(summary, by_name, page)) for summary in effects.of(model)
     )
     return [DeviceEffects(candidates[0].summary.device, candidates) for candidates in found.values()]
 
 
-def _candidate(
-    effects: Effects, summary: EffectSummary, operators: dict[str, OperatorReport], page: Page
-) -> Candidate:
+def _candidate(summary: EffectSummary, operators: dict[str, OperatorReport], page: Page) -> Candidate:
     notebooks = {}
     for name in summary.implementations:
         folder, _, implementation = name.rpartition("/")
@@ -151,7 +148,7 @@ def _candidate(
     ]
     code = {name: [cell.code for cell in one.cells] if one else [] for name, one in notebooks.items()}
     ladders = {}
-    if summary.predicted_phases and (drawn := effects.draw(summary)):
+    if summary.predicted_phases and (drawn := draw_effect(summary)):
         panels, _ = inline_chart(drawn, "", page.unique_id, lambda _: titles[0][1] or None)
         ladders = {panel.view.removeprefix(f"{summary.device.slug}-"): panel.figure for panel in panels}
     return Candidate(summary, titles, summary.has_other_code(code), ladders)

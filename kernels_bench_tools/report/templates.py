@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from kernels_bench_tools import text
 from kernels_bench_tools.report import cells, devices, labels, sparklines
-from kernels_bench_tools.report.output.keys import program_key
+from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results import tables
 

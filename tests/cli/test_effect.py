@@ -19,7 +19,7 @@ from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.results.effects import read_effect
 
 NOTEBOOK = """\
 ---
@@ -120,7 +120,7 @@ def assert_shown(project: Path, file: Path) -> None:
     assert "rms_norm--mine.jsonl:7: is not a record" in done.stderr
 
     build = build_of(notebook_run("rms_norm/impls/mine.md", title="Mine"))
-    effects = Effects(effect_files(project), read_effect, draw_effect, effects_csv)
+    effects = Effects(effect_files(project))
     publish(project, build, project / "site", effects=effects)
     page = (project / "site/models/llama-3.2-1b.html").read_text()
     section = page.partition('<h2 id="effects">')[2].partition("</section>")[0]

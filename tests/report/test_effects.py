@@ -16,7 +16,6 @@ from kernels_bench_tools.records.record import Failure, Part, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.effects import draw_effect, effects_csv, read_effect
 
 MODEL = "llama-3.2-1b"
 LLAMA = f"models/{MODEL}.html"
@@ -65,7 +64,7 @@ def write(root: Path, found: list[Record], *, bad: bytes = b"") -> None:
 def published(root: Path) -> list[str]:
     names = ("base", "fast", "odd")
     run = build_of(*(notebook_run(f"rms_norm/impls/{name}.md", title=name.title()) for name in names))
-    effects = Effects(effect_files(root), read_effect, draw_effect, effects_csv)
+    effects = Effects(effect_files(root))
     # As of cells that this machine cannot run: reasons, and no workload.
     nothing = Summary(
         operator="rms_norm", title="RMS Norm", devices=[DeviceSummary(device=H200, workloads=[], rows=[])]

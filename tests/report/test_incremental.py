@@ -7,7 +7,6 @@ from projects import contents
 from kernels_bench_tools.records.build import FrontMatter, Prose, Unfinished
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report import pages
-from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.site import publish
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
@@ -90,24 +89,3 @@ def test_a_damaged_page_is_rendered_again(sample):
     sample.publish()
     (site / "method.html").write_text("cut")
     assert sample.publish().written == ["method.html"]
-
-
-def test_files_rendered_in_processes_are_the_same_and_report_dead_links(tmp_path):
-    dead: set[str] = set()
-
-    def file(number):
-        def render():
-            if number % 50 == 0:
-                dead.add(f"link {number}")
-            return str(number).encode()
-
-        return RenderedFile(str(number), render)
-
-    def write(path, data):
-        (tmp_path / path).write_bytes(data)
-        return True
-
-    found = list(render_files({f"{number}.txt": file(number) for number in range(150)}, write, dead))
-    assert [one.path for one in found] == [f"{number}.txt" for number in range(150)]
-    assert [one.dead_links for one in found if one.dead_links] == [["link 0"], ["link 50"], ["link 100"]]
-    assert (tmp_path / "149.txt").read_text() == "149"

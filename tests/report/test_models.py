@@ -16,7 +16,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import DERIVED, RANKS, model_keys, read_model_tasks
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.report.output import keys
+from kernels_bench_tools.report import keys
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results import models
 
@@ -339,7 +339,7 @@ def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, mo
     for module in (model, models):
         monkeypatch.setattr(module, "DERIVED", tasks / "derived")
     monkeypatch.setattr(models, "CONFIGS", tasks / "configs")
-    monkeypatch.setattr(keys, "__file__", str(tmp_path / "package/report/output/keys.py"))
+    monkeypatch.setattr(keys, "__file__", str(tmp_path / "package/report/keys.py"))
 
     def published() -> str:
         keys.program_key.cache_clear()

@@ -8,7 +8,7 @@ from projects import contents
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.build import BuildRun, Prose
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.report.output.folder import OutputFolder
+from kernels_bench_tools.report.folder import OutputFolder
 from kernels_bench_tools.report.site import publish
 
 COMBINED = "layer_norm/results/combined_results.md"

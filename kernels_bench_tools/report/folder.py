@@ -6,8 +6,8 @@ import filecmp
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -15,8 +15,17 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file
 from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.paths import FRONT, stays_inside
+
+
+@dataclass(frozen=True)
+class RenderedFile:
+    """A file of the site that is rendered."""
+
+    key: str
+    """Digest of everything that it is made from."""
+    render: Callable[[], bytes]
+
 
 Content = bytes | Path | RenderedFile
 """A file's bytes, the file to copy, or how to render it."""
@@ -99,19 +108,17 @@ class OutputFolder:
         result = Published(index=self.root / FRONT, removed=sorted(self._ours - files.keys()))
         self._remove(result.removed)
         entries: dict[str, ManifestEntry] = {}
-        outdated: dict[str, RenderedFile] = {}
         for path, content in files.items():
-            if not isinstance(content, RenderedFile):
-                if _write_file(self.root, path, content):
-                    result.written.append(path)
-            elif entry := self._valid_entry(path, content):
-                entries[path] = entry
-            else:
-                outdated[path] = content
-        for path, size, changed, dead in render_files(outdated, partial(_write_file, self.root), dead_links):
-            if changed:
+            if isinstance(content, RenderedFile):
+                if entry := self._valid_entry(path, content):
+                    entries[path] = entry
+                    continue
+                dead_links.clear()
+                data = content.render()
+                entries[path] = ManifestEntry(key=content.key, size=len(data), dead=sorted(dead_links))
+                content = data
+            if _write_file(self.root, path, content):
                 result.written.append(path)
-            entries[path] = ManifestEntry(key=outdated[path].key, size=size, dead=dead)
         result.written.sort()
         result.dead_links = sorted({link for entry in entries.values() for link in entry.dead})
         self._write_manifest(files.keys(), entries)
@@ -191,7 +198,7 @@ def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
     found = _stat(target)
     if found is not None and _same(target, found, content):
         return False
-    temporary = root / UNFINISHED / str(os.getpid())
+    temporary = root / UNFINISHED / "file"
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
         # The next build compares times before it compares contents.
