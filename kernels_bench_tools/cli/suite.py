@@ -25,13 +25,11 @@ from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.suite import Suite, SuiteReport, read_suite
-from kernels_bench_tools.results.suite import report_text
+from kernels_bench_tools.results.suite import REPORT, Suite, SuiteReport, read_suite, report_text
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import did_you_mean, visible
 
 FOLDER = "suites"
-REPORT = "suite.json"
 
 
 @takes_build_options(
@@ -85,8 +83,7 @@ def suite(
             raise
         print(f"kbt: {error}", file=sys.stderr)
         return code
-    here = [one for one in report.devices if one.slug == result.device.slug]
-    report = msgspec.structs.replace(report, devices=here)
+    report.rows = [row for row in report.rows if row.slug == result.device.slug]
     if json:
         print_json(report)
     else:

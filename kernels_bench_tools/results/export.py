@@ -214,18 +214,11 @@ def indented_table(rows: Iterable[Sequence[str]], right: set[int], width: int) -
     return textwrap.indent(table(rows, right, max(width - 2, 0)), "  ")
 
 
-def markdown_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], left: Collection[str]
-) -> str:
-    """Return a Markdown table whose notes are numbered and listed below it; columns in ``left`` are aligned to the left."""
-    numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
-    lines = [[*header, "Note"]]
-    lines += [[*row, numbers.get(note, "")] for row, note in zip(rows, notes, strict=True)]
-    texts = [f"| {' | '.join(map(_escaped, line))} |" for line in lines]
-    marks = ["---" if title in left else "---:" for title in lines[0]]
-    texts.insert(1, f"| {' | '.join(marks)} |")
-    below = [f"{number}. {_escaped(note)}" for note, number in numbers.items()]
-    return "\n".join([*texts, "", *below, ""])
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str]) -> str:
+    """Return a Markdown table, whose columns in ``left`` are aligned to the left."""
+    marks = ["---" if title in left else "---:" for title in header]
+    lines = [header, marks, *([_escaped(text) for text in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _escaped(text: str) -> str:

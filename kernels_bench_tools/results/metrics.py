@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kernels_bench_tools.records.record import Record, Regime, Status, Timing
-from kernels_bench_tools.records.suite import SuiteRow
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
 from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
 
@@ -244,7 +243,7 @@ def _latency_text(point: Point) -> str:
     return f"{text} ±{100 * max(high - median, median - low) / median:.1f} %"
 
 
-def speedup_text(point: Point | SuiteRow) -> str:
+def speedup_text(point: Point) -> str:
     """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
     if point.speedup is None:
         return ""

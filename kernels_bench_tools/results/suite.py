@@ -1,52 +1,174 @@
-"""Suites: workloads of several operators in one table, our implementations beside the baselines and the best others."""
+"""Suites: workloads of several operators in one table, our implementations beside the baselines and the best others.
+
+A suite is defined by a TOML file, and reported by the cell of a notebook from the summaries of the operators.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
-from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.file_io import write_atomically, write_struct
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, Needs, operator_of
-from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.errors import RecordError, SuiteError
+from kernels_bench_tools.file_io import read_file, read_struct, write_atomically, write_struct
 from kernels_bench_tools.records.record import Regime, Status
-from kernels_bench_tools.records.suite import (
-    Suite,
-    SuiteDevice,
-    SuiteEntry,
-    SuiteKernel,
-    SuiteReport,
-    SuiteRow,
-    read_suite,
-)
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
-from kernels_bench_tools.results.export import Value, csv_text, indented_table, markdown_table
-from kernels_bench_tools.results.metrics import speedup_text
-from kernels_bench_tools.text import MISSING, milliseconds, quantity
+from kernels_bench_tools.results.export import Value, csv_text, markdown_table
+from kernels_bench_tools.results.metrics import speedup_with_interval
+from kernels_bench_tools.text import MISSING, milliseconds, quantity, table
 
-SUMMARY = "summary.json"
+SUMMARY, REPORT = "summary.json", "suite.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
-_Views: TypeAlias = dict[tuple[str, str], DeviceSummary]
-"""By operator and workload."""
 NOT_MEASURED = "not measured on this device"
-
 HEADING = "FINAL BENCHMARK REPORT"
-_COLUMNS = (
-    *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
-    *("Of Ceiling", "Best Other", "Best Other (ms)"),
-)
-_NARROW_COLUMNS = ("Kernel", "Ours (ms)", "Base (ms)", "Speedup")
-_TEXT_COLUMNS = {"Kernel", "Metric", "Best Other"}
-_CSV_COLUMNS = (
-    *("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason"),
-    *("Speedup Low", "Speedup High", "Verdict", "Processes"),
-)
-_NO_ENTRY = SuiteEntry(implementation="", title="")
+
+
+class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One row of a suite."""
+
+    name: str
+    operator: str
+    """Folder of the operator."""
+    workload: str
+    """Name of the workload in the suite's workload set."""
+
+
+class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The definition of a suite."""
+
+    title: str
+    workloads: str
+    ours: str
+    """Family of the implementations that are compared with the baselines."""
+    kernel: list[SuiteKernel]
+    small_workloads: str = ""
+    """Smaller workload set for CPUs; empty to use ``workloads`` there."""
+    small: list[SuiteKernel] = []
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` if there is no row, or a smaller set without rows or the reverse."""
+        if not self.kernel:
+            raise ValueError("it has no [[kernel]]")
+        if bool(self.small) != bool(self.small_workloads):
+            raise ValueError("small_workloads and [[small]] go together")
+
+    def rows_by_set(self, kind: str) -> list[tuple[str, list[SuiteKernel]]]:
+        """Return the workload sets to report for a device kind with their rows, the preferred one first."""
+        rows = [(self.workloads, self.kernel)]
+        if kind == "cpu" and self.small:
+            return [(self.small_workloads, self.small), *rows]
+        return rows
+
+    @property
+    def operators(self) -> list[str]:
+        """The operators, in order of first appearance."""
+        return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
+
+
+def read_suite(path: Path) -> Suite:
+    """Return the suite that a file defines; raise ``SuiteError`` if it is not valid."""
+    try:
+        return msgspec.toml.decode(read_file(path), type=Suite)
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        raise SuiteError(path.name, what, "The definition of a suite") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise SuiteError(path.name, str(error), "The keys that docs/suites.md names") from error
+
+
+class SuiteRow(msgspec.Struct, kw_only=True):
+    """One kernel on one device. Times and rates are those of correct results only."""
+
+    device: str
+    slug: str
+    kernel: str
+    operator: str
+    workload: str
+    ours: str = ""
+    """Title of the fastest correct implementation of the suite's family."""
+    ours_ms: float | None = None
+    ours_rate: float | None = None
+    base: str = ""
+    base_ms: float | None = None
+    base_rate: float | None = None
+    best: str = ""
+    """Title of the fastest correct one of the others; it may be the baseline."""
+    best_ms: float | None = None
+    metric: str = GB
+    """``GB/s`` or ``TFLOP/s``, whichever limits the kernel."""
+    fraction: float | None = None
+    """Our rate divided by the measured peak that ``ceiling`` names."""
+    ceiling: str = ""
+    speedup: float | None = None
+    """Baseline time divided by ours, with its interval and verdict as on the operator's page."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict = Verdict.NONE
+    processes: int = 0
+    """In how many processes ours was measured, or the baseline if those are fewer; 0 without a speed-up."""
+    status: Status | None = None
+    reason: str = ""
+    """Why there is no speed-up."""
+
+
+class SuiteReport(msgspec.Struct, kw_only=True):
+    """A suite on every device with records of it."""
+
+    name: str
+    title: str
+    rows: list[SuiteRow]
+    """By device, in the order of the definition."""
+
+
+class _Column(NamedTuple):
+    title: str
+    value: Callable[[SuiteRow], Value]
+    text: Callable[[SuiteRow], str] | None = None
+    """Text in tables; None for a column of the CSV file only."""
+    right: bool = True
+
+
+def _speedup(row: SuiteRow) -> str:
+    if row.speedup is None:
+        return MISSING
+    text = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
+    return f"{text} {row.verdict.label}{' (1 process)' if row.processes == 1 else ''}"
+
+
+_COLUMNS = [
+    _Column("Kernel", lambda row: row.kernel, lambda row: row.kernel, right=False),
+    _Column("Our Latency (ms)", lambda row: row.ours_ms, lambda row: milliseconds(row.ours_ms)),
+    _Column("Base Latency (ms)", lambda row: row.base_ms, lambda row: milliseconds(row.base_ms)),
+    _Column("Speedup", lambda row: row.speedup, _speedup, right=False),
+    _Column("Metric", lambda row: row.metric, lambda row: row.metric, right=False),
+    _Column("Our Perf", lambda row: row.ours_rate, lambda row: quantity(row.ours_rate)),
+    _Column("Base Perf", lambda row: row.base_rate, lambda row: quantity(row.base_rate)),
+    _Column(
+        "Of Ceiling",
+        lambda row: row.fraction,
+        lambda row: MISSING if row.fraction is None else f"{row.fraction:.1%} of {row.ceiling}",
+    ),
+    _Column("Best Other", lambda row: row.best, lambda row: row.best or MISSING, right=False),
+    _Column("Best Other (ms)", lambda row: row.best_ms, lambda row: milliseconds(row.best_ms)),
+    _Column("Ours", lambda row: row.ours),
+    _Column("Base", lambda row: row.base),
+    _Column("Ceiling", lambda row: row.ceiling),
+    _Column("Device", lambda row: row.device),
+    _Column("Operator", lambda row: row.operator),
+    _Column("Workload", lambda row: row.workload),
+    _Column("Status", lambda row: row.status),
+    _Column("Reason", lambda row: row.reason),
+    _Column("Speedup Low", lambda row: row.speedup_low),
+    _Column("Speedup High", lambda row: row.speedup_high),
+    _Column("Verdict", lambda row: "" if row.verdict is Verdict.NONE else row.verdict.value),
+    _Column("Processes", lambda row: row.processes or None),
+]
+_SHOWN = [(column.title, column.text, column.right) for column in _COLUMNS if column.text]
+_NARROW = {"Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup"}
 
 
 def report_suite(definition: str) -> SuiteReport:
@@ -56,146 +178,104 @@ def report_suite(definition: str) -> SuiteReport:
     device. ``definition`` is the suite's TOML file, one of the files that this cell needs.
     """
     needs = read_needs("report_suite")
-    suite = read_suite(_definition(needs, definition))
-    report = suite_report(PurePosixPath(definition).stem, suite, _summaries(needs))
+    beside = os.path.normpath(Path(needs.project) / PurePosixPath(needs.notebook).parent / definition)
+    suite = read_suite(Path(next((file for file in needs.files if Path(file).name == definition), beside)))
+    summaries = []
+    for need in needs.cells:
+        try:
+            summaries.append(read_struct(Path(need.directory) / SUMMARY, Summary))
+        except (OSError, msgspec.DecodeError) as error:
+            what = need.reason or f"its {SUMMARY} cannot be read: {error}"
+            print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
+    report = suite_report(PurePosixPath(definition).stem, suite, summaries)
     write_atomically(Path("report.csv"), report_csv(report).encode())
     write_atomically(Path("report.md"), report_markdown(report).encode())
-    write_struct(Path("suite.json"), report)
+    write_struct(Path(REPORT), report)
     print(report_text(report))
     return report
 
 
-def _definition(needs: Needs, definition: str) -> Path:
-    for file in needs.files:
-        if Path(file).name == definition:
-            return Path(file)
-    return Path(os.path.normpath(Path(needs.project) / PurePosixPath(needs.notebook).parent / definition))
-
-
-def _summaries(needs: Needs) -> Iterator[Summary]:
-    """Yield the summaries of the needed cells; for one that cannot be read, print the reason."""
-    for need in needs.cells:
-        path = Path(need.directory) / SUMMARY
-        try:
-            summary = msgspec.json.decode(path.read_bytes(), type=Summary)
-            yield _without_deleted(summary, Path(needs.project), operator_of(need.notebook))
-        except (OSError, msgspec.DecodeError) as error:
-            what = need.reason or f"its {SUMMARY} cannot be read: {error}"
-            print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
-
-
-def _without_deleted(summary: Summary, project: Path, operator: str) -> Summary:
-    """Return the summary without rows whose notebook the project no longer has; their records may still be there."""
-    folder = project / operator / IMPLEMENTATIONS
-    if not folder.is_dir():  # on another machine
-        return summary
-
-    def exists(row: Row) -> bool:
-        notebook = row.provenance.notebook
-        # A notebook of several cells has several rows with other names.
-        return (folder / f"{row.implementation}.md").is_file() or (
-            bool(notebook) and (project / notebook).is_file()
-        )
-
-    devices = [
-        msgspec.structs.replace(view, rows=[row for row in view.rows if exists(row)])
-        for view in summary.devices
-    ]
-    return msgspec.structs.replace(summary, devices=devices)
-
-
 def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> SuiteReport:
     """Return the suite's rows on each device that has a record of it, in the order of the summaries' devices."""
-    views = _views(suite, summaries)
-    return SuiteReport(
-        name=name,
-        title=suite.title,
-        devices=[_device(suite, device, found) for device, found in views.values()],
-    )
-
-
-def _views(suite: Suite, summaries: Iterable[Summary]) -> dict[str, tuple[Device, _Views]]:
-    """Return, for each device with a record of the suite, the view of each operator's workloads."""
     known = {summary.operator: summary for summary in summaries}
-    views: dict[str, tuple[Device, _Views]] = {}
+    views: dict[str, dict[tuple[str, str], DeviceSummary]] = {}
     for operator in suite.operators:
         for view in known[operator].devices if operator in known else ():
-            sets = {name for name, _ in suite.rows_by_set(view.device.kind)}
+            sets = {found for found, _ in suite.rows_by_set(view.device.kind)}
             for workload in view.workloads:
                 if workload.set in sets and not workload.mode:
-                    _, found = views.setdefault(view.device.slug, (view.device, {}))
-                    found[operator, workload.name] = view
-    return views
+                    views.setdefault(view.device.slug, {})[operator, workload.name] = view
+    rows = [row for places in views.values() for row in _device_rows(suite, places)]
+    return SuiteReport(name=name, title=suite.title, rows=rows)
 
 
-def _device(suite: Suite, device: Device, views: _Views) -> SuiteDevice:
-    rows: list[SuiteRow] = []
+def _device_rows(suite: Suite, views: dict[tuple[str, str], DeviceSummary]) -> Iterator[SuiteRow]:
+    """Yield the rows of a device, given the view of each operator's workloads."""
+    device = next(iter(views.values())).device
     for number, (_, kernels) in enumerate(suite.rows_by_set(device.kind)):
         # A set for other devices is listed where it has been measured.
         if number == 0 or any((kernel.operator, kernel.workload) in views for kernel in kernels):
-            rows += [
-                _row(kernel, suite.ours, views.get((kernel.operator, kernel.workload))) for kernel in kernels
-            ]
-    return SuiteDevice(name=device.name, slug=device.slug, rows=rows)
+            for kernel in kernels:
+                row = SuiteRow(
+                    device=device.name,
+                    slug=device.slug,
+                    kernel=kernel.name,
+                    operator=kernel.operator,
+                    workload=kernel.workload,
+                    reason=NOT_MEASURED,
+                )
+                if view := views.get((kernel.operator, kernel.workload)):
+                    _fill(row, suite.ours, view)
+                yield row
 
 
-def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteRow:
-    row = SuiteRow(kernel=kernel.name, operator=kernel.operator, workload=kernel.workload, metric=GB)
-    if view is None:
-        row.reason = NOT_MEASURED
-        return row
-    index = [workload.name for workload in view.workloads].index(kernel.workload)
-    measured = [(one, one.points[index]) for one in view.rows]
-    ours = _fastest([pair for pair in measured if pair[0].family == family])
+def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
+    """Set the figures of a row from the view with its workload."""
+    index = [workload.name for workload in view.workloads].index(row.workload)
+    # The fastest of those that are correct, or else the first.
+    measured = sorted(
+        ((one, one.points[index]) for one in view.rows),
+        key=lambda it: (it[1].status is not Status.OK, it[1].p50_ms or 0.0),
+    )
+    ours = next((pair for pair in measured if pair[0].family == family), None)
     base = next((pair for pair in measured if pair[0].implementation == view.baseline), None)
-    best = _fastest([pair for pair in measured if pair[0].family != family and pair[1].status is Status.OK])
-    row.metric = _metric([pair[1] for pair in (ours, base, best) if pair])
-    row.ours, row.base, row.best = (_entry(pair, row.metric) for pair in (ours, base, best))
-    if ours and row.ours and row.ours.p50_ms:
-        row.fraction, row.ceiling = ours[1].fraction, ours[1].ceiling
-    if ours and base and ours[1].speedup is not None:
-        point = ours[1]
+    best = next((pair for pair in measured if pair[0].family != family and pair[1].status is Status.OK), None)
+    bound = next((point for _, point in filter(None, (ours, base, best)) if point.regime is not None), None)
+    if bound and bound.regime is Regime.COMPUTE and bound.tflop_per_s is not None:
+        row.metric = TFLOP
+
+    def figures(pair: tuple[Row, Point] | None) -> tuple[str, float | None, float | None]:
+        if pair is None or pair[1].status is not Status.OK:
+            return pair[0].title if pair else "", None, None
+        rate = pair[1].tflop_per_s if row.metric == TFLOP else pair[1].gb_per_s
+        return pair[0].title, pair[1].p50_ms, rate
+
+    row.ours, row.ours_ms, row.ours_rate = figures(ours)
+    row.base, row.base_ms, row.base_rate = figures(base)
+    row.best, row.best_ms, _ = figures(best)
+    if ours is None:
+        row.reason = f"no implementation of the family {family!r} was measured"
+        return
+    point = ours[1]
+    row.status = point.status
+    if row.ours_ms:
+        row.fraction, row.ceiling = point.fraction, point.ceiling
+    failed = ours if row.ours_ms is None else base
+    if base and point.speedup is not None:
         row.speedup, row.speedup_low, row.speedup_high = point.speedup, point.speedup_low, point.speedup_high
         row.verdict, row.processes = point.verdict, min(point.processes, base[1].processes)
+        row.reason = ""
+    elif failed is None:
+        row.reason = "no baseline passed"
     else:
-        row.reason = _reason(row.ours, row.base, family)
-    return row
+        why = f", {failed[1].reason}" if failed[1].reason else ""
+        row.reason = f"{failed[0].title}: {failed[1].status.label}{why}"
 
 
-def _fastest(pairs: Sequence[tuple[Row, Point]]) -> tuple[Row, Point] | None:
-    """Return the fastest of those that are correct, or else the first."""
-    return min(pairs, key=lambda it: (it[1].status is not Status.OK, it[1].p50_ms or 0.0), default=None)
-
-
-def _metric(points: Sequence[Point]) -> str:
-    """Return the rate that bounds a kernel, by the first point with a regime."""
-    for point in points:
-        if point.regime is not None:
-            return TFLOP if point.regime is Regime.COMPUTE and point.tflop_per_s is not None else GB
-    return GB
-
-
-def _entry(pair: tuple[Row, Point] | None, metric: str) -> SuiteEntry | None:
-    if pair is None:
-        return None
-    row, point = pair
-    entry = SuiteEntry(
-        implementation=row.implementation, title=row.title, status=point.status, reason=point.reason
-    )
-    if point.status is Status.OK:
-        entry.p50_ms = point.p50_ms
-        entry.rate = point.tflop_per_s if metric == TFLOP else point.gb_per_s
-    return entry
-
-
-def _reason(ours: SuiteEntry | None, base: SuiteEntry | None, family: str) -> str:
-    """Return why a row has no speed-up."""
-    if ours is None:
-        return f"no implementation of the family {family!r} was measured"
-    failed = ours if ours.p50_ms is None else base
-    if failed is None or failed.status is None:
-        return "no baseline passed"
-    return f"{failed.title}: {failed.status.label}" + (f", {failed.reason}" if failed.reason else "")
+def _by_device(report: SuiteReport) -> Iterator[tuple[str, list[SuiteRow]]]:
+    for slug in dict.fromkeys(row.slug for row in report.rows):
+        rows = [row for row in report.rows if row.slug == slug]
+        yield rows[0].device, rows
 
 
 def report_text(report: SuiteReport, width: int = 0) -> str:
@@ -203,63 +283,40 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
 
     A table that is wider than ``width`` characters, if given, has fewer columns.
     """
-    if not report.devices:
+    if not report.rows:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
-    return "\n".join(_device_text(device, width) for device in report.devices)
-
-
-def _device_text(device: SuiteDevice, width: int) -> str:
-    lines = [[*_texts(row), row.reason] for row in device.rows]
-    table = indented_table([[*_COLUMNS, ""], *lines], {1, 2, 3, 5, 6, 7, 9}, 0)
-    if width and max(map(len, table.splitlines())) > width:
-        narrow = [[*line[:3], row.reason or line[3]] for line, row in zip(lines, device.rows, strict=True)]
-        table = indented_table([_NARROW_COLUMNS, *narrow], {1, 2}, width)
-    rule = "=" * (width or len(table.partition("\n")[0]))
-    return f"{rule}\n {HEADING} · {device.name}\n{rule}\n{table}\n{rule}\n"
+    blocks = []
+    for device, rows in _by_device(report):
+        for shown in (_SHOWN, [column for column in _SHOWN if column[0] in _NARROW]):
+            lines = [[*(text(row) for _, text, _ in shown), row.reason] for row in rows]
+            right = {at for at, column in enumerate(shown) if column[2]}
+            made = table([[*(column[0] for column in shown), ""], *lines], right, width)
+            if not width or max(map(len, made.splitlines())) <= width:
+                break
+        rule = "=" * (width or len(made.partition("\n")[0]))
+        blocks.append(f"{rule}\n {HEADING} · {device}\n{rule}\n{made}\n{rule}\n")
+    return "\n".join(blocks)
 
 
 def report_markdown(report: SuiteReport) -> str:
-    """Return the tables of all devices as Markdown."""
-    tables = [
-        f"## {device.name}\n\n"
-        + markdown_table(
-            _COLUMNS, map(_texts, device.rows), [row.reason for row in device.rows], _TEXT_COLUMNS
+    """Return the tables of all devices as Markdown; the reasons of rows without a speed-up are in the last column."""
+    titles = [*(title for title, _, _ in _SHOWN), "Note"]
+    left = {title for title, _, right in _SHOWN if not right} | {"Note"}
+    return (
+        "\n".join(
+            f"## {device}\n\n"
+            + markdown_table(
+                titles, [[*(text(row) for _, text, _ in _SHOWN), row.reason] for row in rows], left
+            )
+            for device, rows in _by_device(report)
         )
-        for device in report.devices
-    ]
-    return "\n".join(tables or ["No records.\n"])
+        or "No records.\n"
+    )
 
 
 def report_csv(report: SuiteReport) -> str:
     """Return the rows of all devices as CSV."""
     return csv_text(
-        [*_COLUMNS, *_CSV_COLUMNS],
-        (_values(device, row) for device in report.devices for row in device.rows),
+        [column.title for column in _COLUMNS],
+        ([column.value(row) for column in _COLUMNS] for row in report.rows),
     )
-
-
-def _texts(row: SuiteRow) -> list[str]:
-    ours, base, best = (entry or _NO_ENTRY for entry in (row.ours, row.base, row.best))
-    return [
-        *(row.kernel, milliseconds(ours.p50_ms), milliseconds(base.p50_ms), _speedup(row)),
-        *(row.metric, quantity(ours.rate), quantity(base.rate)),
-        MISSING if row.fraction is None else f"{row.fraction:.1%} of {row.ceiling}",
-        *(best.title or MISSING, milliseconds(best.p50_ms)),
-    ]
-
-
-def _values(device: SuiteDevice, row: SuiteRow) -> list[Value]:
-    ours, base, best = (entry or _NO_ENTRY for entry in (row.ours, row.base, row.best))
-    return [
-        *(row.kernel, ours.p50_ms, base.p50_ms, row.speedup),
-        *(row.metric, ours.rate, base.rate, row.fraction, best.title, best.p50_ms),
-        *(ours.title, base.title, row.ceiling, device.name, row.operator, row.workload),
-        *(ours.status, row.reason),
-        *(row.speedup_low, row.speedup_high, "" if row.verdict is Verdict.NONE else row.verdict.value),
-        row.processes or None,
-    ]
-
-
-def _speedup(row: SuiteRow) -> str:
-    text = speedup_text(row)
-    return f"{text} (1 process)" if row.processes == 1 else text or MISSING
