@@ -168,7 +168,6 @@ _COLUMNS = [
     _Column("Processes", lambda row: row.processes or None),
 ]
 _SHOWN = [(column.title, column.text, column.right) for column in _COLUMNS if column.text]
-_NARROW = {"Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup"}
 
 
 def report_suite(definition: str) -> SuiteReport:
@@ -287,12 +286,12 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
     blocks = []
     for device, rows in _by_device(report):
-        for shown in (_SHOWN, [column for column in _SHOWN if column[0] in _NARROW]):
-            lines = [[*(text(row) for _, text, _ in shown), row.reason] for row in rows]
-            right = {at for at, column in enumerate(shown) if column[2]}
-            made = table([[*(column[0] for column in shown), ""], *lines], right, width)
-            if not width or max(map(len, made.splitlines())) <= width:
-                break
+        titles = [*(title for title, _, _ in _SHOWN), ""]
+        lines = [[*(text(row) for _, text, _ in _SHOWN), row.reason] for row in rows]
+        made = table([titles, *lines], {at for at, column in enumerate(_SHOWN) if column[2]})
+        if width and max(map(len, made.splitlines())) > width:
+            narrow = [[*line[:3], line[-1] or line[3]] for line in lines]
+            made = table([titles[:4], *narrow], {1, 2}, width)
         rule = "=" * (width or len(made.partition("\n")[0]))
         blocks.append(f"{rule}\n {HEADING} · {device}\n{rule}\n{made}\n{rule}\n")
     return "\n".join(blocks)

@@ -57,8 +57,8 @@ def test_the_table_lists_unsupported_kernels_with_the_reason(measured: str) -> N
     base = float(row.split("–")[1].split()[0])
     assert 0 < base < 1000
     # The reason goes on below its row.
-    assert "Triton Layer Norm: unsupported, needs a CUDA device" in " ".join(measured.split())
-    assert "not measured on this device" in next(line for line in lines if "LayerNorm (S=64)" in line)
+    assert "needs a CUDA device" in " ".join(measured.split())
+    assert "not measured" in next(line for line in lines if "LayerNorm (S=64)" in line)
 
 
 def test_it_publishes_a_page_markdown_and_csv(measured: str, project: Path) -> None:
