@@ -4,8 +4,8 @@ All environments are made first. Then the measuring cells of one operator run as
 them, and other cells run side by side. An executor with several devices runs several sessions at once. A cell
 runs when the cells that it needs have ended, successfully or not.
 
-The results so far of a long build are published before the first session and between sessions, while nothing is
-measured on this machine.
+The results so far of a long build are published before the first session and between sessions. Nothing of this
+process runs while a processor is measured; beside sessions on the GPUs of a cluster it may.
 """
 
 from __future__ import annotations
@@ -206,11 +206,16 @@ class Execution:
         self._shown = len(self.ran)
         began = time.monotonic()
         self._showing = pool.submit(self.show)  # an interruption must reach the main thread
-        if not self.executor.sessions:  # it would disturb what is measured on this machine
+        if not self._beside_sessions:
             wait_for([self._showing])
             self._end_showing()
         now = time.monotonic()
         self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
+
+    @property
+    def _beside_sessions(self) -> bool:
+        """Whether publishing cannot disturb what is measured: not on processors, which may be those of this machine."""
+        return bool(self.executor.sessions) and self.executor.device.kind != "cpu"
 
     def _end_showing(self) -> None:
         """Say why the results so far could not be published; the results count, and the last publication raises it."""
@@ -233,7 +238,7 @@ class Execution:
                     self.progress.cell_started(str(name))
                     task = self._task(self.graph.nodes[name], self._draft(name))
                     self._running[pool.submit(self.executor.run, task)] = name
-            if self.executor.sessions or (measuring and not self._running and not self._running_sessions):
+            if self._beside_sessions or (measuring and not self._running and not self._running_sessions):
                 self._show_results(pool)
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 from workspace import MEASURING, RECORD, WRITE
 
+from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run import schedule
 from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.executor import LocalExecutor
 
 SUMMARIZE = """
 import json, os
@@ -35,7 +39,7 @@ def operators(workspace, monkeypatch):
     return workspace
 
 
-def build_shown(workspace, shown, show=lambda: None):
+def build_shown(workspace, shown, show=lambda: None, options=OPTIONS):
     """Build, and add to ``shown`` what was published while it ran: what was summarized, and what is unfinished."""
 
     def record(run, unfinished):
@@ -47,7 +51,7 @@ def build_shown(workspace, shown, show=lambda: None):
         shown.append((seen, {group: (one.done, one.total) for group, one in unfinished.items()}))
         show()
 
-    workspace.run = build(workspace.project, [], OPTIONS, workspace.recorder, record)
+    workspace.run = build(workspace.project, [], options, workspace.recorder, record)
     return shown
 
 
@@ -59,6 +63,33 @@ def test_results_are_shown_before_anything_is_measured_then_each_operator(operat
         {"a": "a/impls/other.md a/impls/x.md x.jsonl", "b": ""},
         {"": (2, 4), "b": (0, 2)},
     )
+
+
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_nothing_is_shown_while_a_processor_is_measured(operators, sessions):
+    now = []
+
+    class Watched(LocalExecutor):
+        def measure(self, session):
+            now.append("measured")
+            super().measure(session)
+            time.sleep(0.3)
+            now.append("was measured")
+
+    def make(project, environment, progress):
+        executor = Watched(project, current_device(), find_environment(environment), 2, progress)
+        executor.sessions = sessions
+        return executor
+
+    def show():
+        now.append("shown")
+        time.sleep(0.3)
+        now.append("was shown")
+
+    shown = build_shown(operators, [], show, replace(OPTIONS, executor=make))
+
+    assert shown
+    assert all(second == f"was {first}" for first, second in zip(now[::2], now[1::2], strict=True)), now
 
 
 def test_an_interrupted_build_ends_when_what_it_publishes_is_complete(operators):
