@@ -12,7 +12,6 @@ from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.committed import record_file
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.run.cache.entry import Entry
-from kernels_bench_tools.run.environment.vectors import may_compile
 from kernels_bench_tools.text import grouped
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
@@ -53,7 +52,7 @@ def _seconds_of_kind(node: Node) -> float:
     """Return how long a process of an unknown cell of this kind takes."""
     if not node.cell.measures:
         return OTHER_SECONDS
-    return COMPILING_SECONDS if may_compile(node.cell.code) else MEASURING_SECONDS
+    return COMPILING_SECONDS if "torch.compile" in node.cell.code else MEASURING_SECONDS
 
 
 def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:

@@ -33,7 +33,6 @@ from kernels_bench_tools.run.cell import (
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.environment import vectors
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
@@ -116,8 +115,6 @@ class LocalExecutor:
         environment.on_download = progress.downloading
         self._progress = progress
         self._lock = threading.Lock()
-        self._with_vectors: set[str] = set()
-        """Interpreters whose compiler is known to support this CPU's vector instructions."""
         self._judges: dict[str, Judge] = {}
         self._torch_device = "cpu" if device.kind == "cpu" else "cuda"
         self._stopped = threading.Event()
@@ -148,10 +145,6 @@ class LocalExecutor:
         prepared = self._make(script, log)
         for node in nodes[1:]:
             shutil.copyfile(log, logs[node.name])
-        compiled = sum(node.cell.measures and vectors.may_compile(node.cell.code) for node in nodes)
-        worthwhile = not prepared.reason and self.device.kind == "cpu" and compiled >= vectors.WORTHWHILE
-        if worthwhile and vectors.supported(prepared.python, self._environment.variables, self._processes):
-            self._with_vectors.add(prepared.python)
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
@@ -249,8 +242,6 @@ class LocalExecutor:
                 worker = forwarded_variables(own)
                 own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
-            if python in self._with_vectors:
-                own = {vectors.VARIABLE: "1", **own}
             variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
             process = JudgedProcess(turn, judge, Job(context=task.context, device=self._torch_device))
 

@@ -1,6 +1,7 @@
 """Cells that change what other cells run: sources, environments, bytecode, results and compiled kernels."""
 
 import json
+import marshal
 import os
 import subprocess
 import time
@@ -54,8 +55,6 @@ PLANTS = {
     "a module replaced by another": "source.unlink(); source.write_text('VALUE = 2\\n')",
     "sitecustomize": "(source.parent / 'sitecustomize.py').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
     "a .pth file": "(source.parent / 'x.pth').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
-    "bytecode of something else": BYTECODE,
-    "bytecode of something else that is not checked": UNCHECKED,
     "a module before the package's": "(source.parent / 'tiny').mkdir(); (source.parent / 'tiny/__init__.py').write_text('VALUE = 2')",
     "a package replaced by a link": "source.rename('/tmp/kept-' + str(os.getpid())); source.symlink_to('/dev/null')",
 }
@@ -75,9 +74,26 @@ def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_
     assert [record["status"] for record in workspace.records(A)] == ["invalid"]
     assert (good.status, good.reason) == ("ok", "")
     assert workspace.text(good.stdout) == "1 False\n"
-    if plant not in {BYTECODE, UNCHECKED}:  # which is removed at once
-        assert any(f"{A}:a: the packages of its environment were changed" in note for note in told.notes)
+    assert any(f"{A}:a: the packages of its environment were changed" in note for note in told.notes)
     assert workspace.build(environment="uv").started == [f"{A}:a"]
+
+
+@pytest.mark.parametrize(
+    "plant", [BYTECODE, UNCHECKED, BYTECODE.replace("source)", "source, optimization=1)")]
+)
+def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace, wheels, plant):
+    workspace.cell(A, HEADER + WRITE + plant, MEASURING)
+    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)
+    workspace.build(environment="uv")
+
+    assert workspace.text(workspace.result(B).stdout) == "1 False\n"
+    written = list(
+        (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages/__pycache__/tiny.*.pyc")
+    )
+    assert written
+    for path in written:
+        code = marshal.loads(path.read_bytes()[16:])
+        assert 1 in code.co_consts, path
 
 
 def test_bytecode_that_python_writes_is_no_change(workspace, wheels):
