@@ -49,7 +49,6 @@ def build(
     previous: Annotated[
         Path | None,
         typer.Option(
-            "--previous",
             metavar="FILE",
             help="report.json of an earlier report; the front page lists what has changed since.",
         ),

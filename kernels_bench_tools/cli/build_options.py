@@ -40,9 +40,8 @@ def _read(
     env: Annotated[
         Literal["uv", "current"],
         typer.Option(
-            "--env",
             help="Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python "
-            "interpreter, for machines whose torch must not be replaced.",
+            "interpreter, for machines whose torch must not be replaced."
         ),
     ] = "uv",
     rerun: Annotated[
@@ -58,7 +57,6 @@ def _read(
     workloads: Annotated[
         str,
         typer.Option(
-            "--workloads",
             metavar="SETS",
             help="Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of them. "
             "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
@@ -67,8 +65,7 @@ def _read(
     mode: Annotated[
         Literal["fwd", "bwd", "fwd_bwd"],
         typer.Option(
-            "--mode",
-            help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.",
+            help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together."
         ),
     ] = "fwd",
     jobs: Annotated[
@@ -85,7 +82,6 @@ def _read(
     processes: Annotated[
         int,
         typer.Option(
-            "--processes",
             min=0,
             metavar="N",
             help="Number of new processes for each measuring cell. Processes of one operator's cells are interleaved. "
@@ -96,7 +92,6 @@ def _read(
     cluster: Annotated[
         str,
         typer.Option(
-            "--cluster",
             metavar="ADDRESS",
             help="Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`). Results are "
             "stored in this project's cache.",
@@ -105,7 +100,6 @@ def _read(
     memory_limit: Annotated[
         str,
         typer.Option(
-            "--memory-limit",
             metavar="SIZE",
             help="Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is stopped with status "
             "`oom`. [default: `memory_limit` of \\[tool.kbt], or 90 % of the machine's memory]",
@@ -114,7 +108,6 @@ def _read(
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
-            "--pass-env",
             metavar="NAME",
             help="Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells get only "
             "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",

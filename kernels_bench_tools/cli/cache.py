@@ -59,7 +59,6 @@ def prune(
     size: Annotated[
         str,
         typer.Option(
-            "--size",
             metavar="SIZE",
             help="Maximum size of all results, such as 5G; 0 keeps only those that the report uses. "
             "[default: `cache_size` of `[tool.kbt]`, or 10 GB]",

@@ -64,19 +64,17 @@ def choose(
     axes: Annotated[
         str,
         typer.Option(
-            "--axes",
             metavar="AXIS=VALUE,...",
             help="The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any value. `rows` is "
             "batch times seq_len. `dtype` counts as an axis.",
         ),
     ] = "",
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="For each kernel of a model such as llama-3.1-8b.")
+        str, typer.Option(metavar="NAME", help="For each kernel of a model such as llama-3.1-8b.")
     ] = "",
     phase: Annotated[
         str,
         typer.Option(
-            "--phase",
             metavar="PHASES",
             help="With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]",
             show_default=False,
@@ -85,7 +83,6 @@ def choose(
     device: Annotated[
         str,
         typer.Option(
-            "--device",
             metavar="SLUG",
             help="Device of the records, such as nvidia-h200. [default: the only GPU with records, else this machine's "
             "device]",

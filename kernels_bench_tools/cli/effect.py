@@ -70,7 +70,6 @@ def effect(
     model: Annotated[
         str,
         typer.Option(
-            "--model",
             metavar="MODEL",
             help="A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.",
         ),
@@ -78,7 +77,6 @@ def effect(
     phase: Annotated[
         str,
         typer.Option(
-            "--phase",
             metavar="PHASES",
             help="Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next "
             "token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and backward). "
@@ -88,7 +86,6 @@ def effect(
     layers: Annotated[
         int | None,
         typer.Option(
-            "--layers",
             min=1,
             metavar="N",
             help="Number of layers of the model to run. [default: all]",
@@ -98,7 +95,6 @@ def effect(
     framework: Annotated[
         str,
         typer.Option(
-            "--framework",
             metavar="NAME",
             help="`transformers`: replace kernels of Hugging Face transformers' model, instead of this project's modules. "
             "The cell's environment needs the package.",
@@ -113,8 +109,7 @@ def effect(
         ),
     ] = False,
     processes: Annotated[
-        int,
-        typer.Option("--processes", min=1, metavar="N", help="Number of new processes for each notebook."),
+        int, typer.Option(min=1, metavar="N", help="Number of new processes for each notebook.")
     ] = DEFAULT_PROCESSES["cuda"],
     *,
     options: BuildOptions,

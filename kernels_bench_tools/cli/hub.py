@@ -35,25 +35,20 @@ def build(
         ),
     ],
     backend: Annotated[
-        Literal["cuda", "cpu"] | None,
-        typer.Option("--backend", help="Kind of device. [default: that of torch]"),
+        Literal["cuda", "cpu"] | None, typer.Option(help="Kind of device. [default: that of torch]")
     ] = None,
     arch: Annotated[
         list[str] | None,
         typer.Option(
-            "--arch",
-            metavar="X.Y",
-            help="CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]",
+            metavar="X.Y", help="CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]"
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="PATTERN", help="CUDA files to compile, such as `*fwd*hdim128*`. Repeatable."
-        ),
+        typer.Option(metavar="PATTERN", help="CUDA files to compile, such as `*fwd*hdim128*`. Repeatable."),
     ] = None,
     commit: Annotated[
-        str, typer.Option("--commit", metavar="SHA", help="Commit of sources that are in no Git repository.")
+        str, typer.Option(metavar="SHA", help="Commit of sources that are in no Git repository.")
     ] = "",
     jobs: Annotated[
         int,
@@ -63,9 +58,7 @@ def build(
     ] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", metavar="FOLDER", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"
-        ),
+        typer.Option(metavar="FOLDER", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"),
     ] = None,
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.

@@ -43,15 +43,12 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH",
-            help="Folder of the project. [default: the current one]",
-            show_default=False,
+            metavar="PATH", help="Folder of the project. [default: the current one]", show_default=False
         ),
     ] = Path(),
     operator: Annotated[
         str,
         typer.Option(
-            "--operator",
             metavar="NAME",
             help="Its first operator: `softmax`, whose formula is then yours to edit, or a built-in one such as "
             "`layer_norm`.",

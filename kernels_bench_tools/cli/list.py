@@ -77,13 +77,10 @@ def list_notebooks(
             "changed after they were measured) or not measured.",
         ),
     ] = False,
-    device: Annotated[
-        str, typer.Option("--device", metavar="SLUG", help="With --records: only this device.")
-    ] = "",
+    device: Annotated[str, typer.Option(metavar="SLUG", help="With --records: only this device.")] = "",
     model: Annotated[
         str,
         typer.Option(
-            "--model",
             metavar="NAME",
             help="List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.",
         ),
@@ -91,7 +88,6 @@ def list_notebooks(
     phase: Annotated[
         str,
         typer.Option(
-            "--phase",
             metavar="NAME",
             help="With --model: only this forward pass, such as decode-1, with its blocks and layers.",
         ),

@@ -25,7 +25,6 @@ def plan(
     since: Annotated[
         str,
         typer.Option(
-            "--since",
             metavar="REV",
             help="List the notebooks affected by changes since this git revision, regardless of stored results. "
             "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",

@@ -52,7 +52,7 @@ from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.rows import Comparison, Source, compare_records, whole_record
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.text import title_from_name, visible
+from kernels_bench_tools.text import grouped, title_from_name, visible
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
@@ -79,44 +79,41 @@ def run_notebook(
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
-    names = _without_combining([project.relative(path) for path in project.find_notebooks([target])])
+    names = [project.relative(path) for path in project.find_notebooks([target])]
+    # A notebook that combines the records of these publishes them, and has no results of its own.
+    measured = {operator_of(name) for name in names if is_implementation(name)} - {""}
+    names = [name for name in names if is_implementation(name) or operator_of(name) not in measured]
     targets = [f"{name}:{cell_id}" if cell_id else name for name in names]
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = replace(options, rerun=tuple(targets) if options.rerun else False, quick=True)
-    shown = names if len(names) == 1 else ()
     # A cluster's device is not known before its cells ran.
     known = {} if options.executor else committed_baselines(project, baselines, current_device())
 
-    def run(options: BuildOptions) -> tuple[BuildRun, list[_CellResult]]:
+    def run(options: BuildOptions) -> tuple[BuildRun, list[CellResult]]:
         to_run = [*targets, *sorted(baselines - known.keys())]
+        shown = names if len(names) == 1 else ()
         result = run_cells(project, to_run, options, verbose=verbose, figures_of=shown)
         return result, [
-            _CellResult(project, result, baselines_of[entry.path], known, entry, cell)
+            CellResult(project, result, baselines_of[entry.path], known, entry, cell)
             for entry in result.notebooks
             if entry.path in names
             for cell in entry.cells
             if cell.status is not None and cell_id in {"", cell.id}
         ]
 
-    result, found = run(options)
-    if known and not all(can_compare(one.records, known.values()) for one in found):
+    result, cells = run(options)
+    if known and not all(can_compare(cell.records, known.values()) for cell in cells):
         known = {}
-        result, found = run(replace(options, rerun=False))
-    if not found:
+        result, cells = run(replace(options, rerun=False))
+    if not cells:
         note(f"{notebook} has no cell to run")
     if json:
-        print_json([one.as_data() for one in found])
+        print_json([cell.as_data() for cell in cells])
     else:
-        _print_results(found)
-        _note_what_next(found)
+        _print_results(cells)
+        _note_what_next(cells)
     return finish(result, strict=strict)
-
-
-def _without_combining(names: Sequence[str]) -> list[str]:
-    """Return the notebooks without those that combine the records of others: they publish, and are no results."""
-    measured = {operator_of(name) for name in names if is_implementation(name)}
-    return [name for name in names if is_implementation(name) or operator_of(name) not in measured - {""}]
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
@@ -125,30 +122,32 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     An operator of several functions has a baseline for each. One that selects workloads with the same literals as the
     implementation computes the same; if there is none, the records state which one does.
     """
+
+    def selected(notebook: Notebook) -> list[tuple[Any, Any]]:
+        """Return what the calls select of an operator: ``only=`` and ``layout=``; empty if one is no literal."""
+        runs = [run.settings for cell in notebook.active_cells for run in find_runs(cell.code)]
+        pairs = [(settings.get("only", ""), settings.get("layout", "")) for settings in runs]
+        return [] if any(None in pair for pair in pairs) else pairs
+
     path = project.root / name
     paths = next((paths for paths in operators(project).values() if path in paths), [])
     notebooks = {project.relative(other): survey_notebook(project, other) for other in paths}
-    found = [other for other, notebook in notebooks.items() if notebook.front.baseline]
-    own = _selections(notebooks[name]) if name in notebooks else []
-    same = [other for other in found if own and _selections(notebooks[other]) == own]
-    return [name] if name in found else same or found
+    baselines = [other for other, notebook in notebooks.items() if notebook.front.baseline]
+    own = selected(notebooks[name]) if name in notebooks else []
+    same = [other for other in baselines if own and selected(notebooks[other]) == own]
+    return [name] if name in baselines else same or baselines
 
 
-def _selections(notebook: Notebook) -> list[tuple[Any, Any]]:
-    """Return what the calls of a notebook select of an operator: ``only=`` and ``layout=``; empty if unknown."""
-    runs = [run.settings for cell in notebook.active_cells for run in find_runs(cell.code)]
-    found = [(settings.get("only", ""), settings.get("layout", "")) for settings in runs]
-    return [] if any(None in one for one in found) else found
+class Baseline(NamedTuple):
+    """What a cell is compared with."""
 
-
-class _Baseline(NamedTuple):
     title: str
     records: list[Record]
 
 
-def committed_baselines(project: Project, baselines: Iterable[str], device: Device) -> dict[str, _Baseline]:
+def committed_baselines(project: Project, baselines: Iterable[str], device: Device) -> dict[str, Baseline]:
     """Return the committed records of baselines on a GPU, by notebook; all or none, and none of code that was changed."""
-    found: dict[str, _Baseline] = {}
+    known: dict[str, Baseline] = {}
     for name in baselines if device.kind == "cuda" else ():
         operator = operator_of(name)
         path = record_file(project.root / operator, device.slug, PurePosixPath(name).stem)
@@ -157,16 +156,16 @@ def committed_baselines(project: Project, baselines: Iterable[str], device: Devi
         digests = {code_digest(cell.code) for cell in notebook.cells}
         if not records or {record.provenance.code_digest for record in records} - digests:
             return {}
-        found[name] = _Baseline(f"{_title_of(notebook)} (committed records)", records)
-    return found
+        known[name] = Baseline(f"{_title_of(notebook)} (committed records)", records)
+    return known
 
 
-def can_compare(candidate: Sequence[Record], baselines: Iterable[_Baseline]) -> bool:
+def can_compare(candidate: Sequence[Record], baselines: Iterable[Baseline]) -> bool:
     """Return whether for each of a candidate's results there is a baseline's of a device that was as fast."""
-    measured = [record for one in baselines for record in one.records if record.outcome is Status.OK]
-    ran = [record for record in candidate if record.outcome.ran]
-    for workload in {record.workload for record in ran}:
-        ours = [record for record in ran if record.workload == workload]
+    measured = [
+        record for baseline in baselines for record in baseline.records if record.outcome is Status.OK
+    ]
+    for ours in grouped((record.workload, record) for record in candidate if record.outcome.ran).values():
         first = ours[0]
         theirs = [
             record for record in measured if record.wl == first.wl and record.env.torch == first.env.torch
@@ -177,13 +176,13 @@ def can_compare(candidate: Sequence[Record], baselines: Iterable[_Baseline]) -> 
 
 
 @dataclass
-class _CellResult:
+class CellResult:
     """A cell that was run, with what it is compared with."""
 
     project: Project
     result: BuildRun
     baselines: Sequence[str]
-    committed: Mapping[str, _Baseline]
+    committed: Mapping[str, Baseline]
     """Baselines that were not run."""
     entry: NotebookRun
     cell: CellRun
@@ -201,104 +200,101 @@ class _CellResult:
     @cached_property
     def comparisons(self) -> tuple[str, list[Comparison]]:
         """The baselines' titles and a row for each workload."""
-        workloads = {record.workload for record in self.records}
         measured = [record.wl for record in self.records]
-        found = {
-            path: _Baseline(known.title, [record for record in known.records if record.wl in measured])
-            for path, known in self.committed.items()
-        }
-        for other in self.result.notebooks:
-            if other.path in self.baselines and other.path not in self.committed:
-                records = notebook_records(self.project, self.result, other.path)
-                found[other.path] = _Baseline(_title_of(other), records)
-        titles, theirs = [], []
-        for one in found.values():
+        workloads = {"", *(record.workload for record in self.records)}
+        baselines = [
+            Baseline(known.title, [record for record in known.records if record.wl in measured])
+            for known in self.committed.values()
+        ] + [
+            Baseline(_title_of(other), notebook_records(self.project, self.result, other.path))
+            for other in self.result.notebooks
+            if other.path in self.baselines and other.path not in self.committed
+        ]
+        compared = [
+            baseline
+            for baseline in baselines
             # A failed cell's record without a workload applies to all of them.
-            if len(self.baselines) == 1 or workloads & {"", *(record.workload for record in one.records)}:
-                titles.append(one.title)
-                theirs += one.records
-        return " or ".join(titles), compare_records(self.records, theirs)
+            if len(self.baselines) == 1 or any(record.workload in workloads for record in baseline.records)
+        ]
+        theirs = [record for baseline in compared for record in baseline.records]
+        return " or ".join(baseline.title for baseline in compared), compare_records(self.records, theirs)
 
     def as_data(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
         title, rows = self.comparisons
-        return {
-            **cell_data(f"{self.entry.path}:{self.cell.id}", self.cell),
-            "baseline": title,
-            "processes": count_processes(self.records),
-            "rows": rows,
-        }
-
-    def source(self) -> Source:
-        """Return the records for a ranking; for a cell without any, one with its status."""
-        records, cell = self.records, self.cell
-        if not records and cell.status is not None:
-            stem = PurePosixPath(self.entry.path).stem
-            records = [whole_record(stem, cell.status, cell.reason, self.result.device)]
-        return Source(records=records, front=self.entry.front)
+        data = cell_data(f"{self.entry.path}:{self.cell.id}", self.cell)
+        return {**data, "baseline": title, "processes": count_processes(self.records), "rows": rows}
 
 
-def _print_results(shown: Sequence[_CellResult]) -> None:
+def _print_results(cells: Sequence[CellResult]) -> None:
     """Print a ranking for each operator of which several implementations ran, and a table for each other cell."""
-    single: list[_CellResult] = []
-    for operator in dict.fromkeys(one.operator for one in shown):
-        group = [one for one in shown if one.operator == operator]
+    single: list[CellResult] = []
+    for operator, group in grouped((cell.operator, cell) for cell in cells).items():
         if not operator or len({one.entry.path for one in group}) == 1:
             single += group
             continue
-        title = title_from_name(operator.rpartition("/")[2])
-        # A cell that prints something else has no row.
-        ranked = [one for one in group if one.records or one.cell.status is not Status.OK]
-        summary = summarize(operator, title, [one.source() for one in ranked])
+        sources = []
+        for result in group:
+            records, cell = result.records, result.cell
+            if not records and cell.status is not Status.OK:  # the others print something else
+                assert cell.status is not None
+                stem = PurePosixPath(result.entry.path).stem
+                records = [whole_record(stem, cell.status, cell.reason, result.result.device)]
+            if records:
+                sources.append(Source(records=records, front=result.entry.front))
+        summary = summarize(operator, title_from_name(operator.rpartition("/")[2]), sources)
         print(visible(text_table(summary, terminal_width())))
-    for one in single:
-        _print_comparison(one)
+    for result in single:
+        _print_comparison(result)
 
 
-def _print_comparison(one: _CellResult) -> None:
-    title, rows = one.comparisons
-    print_heading(f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}")
+def _print_comparison(result: CellResult) -> None:
+    cell, folder = result.cell, result.project.root
+    title, rows = result.comparisons
+    device = result.result.device.name
+    print_heading(f"{_title_of(result.entry)} on {device}{processes_suffix(result.records)}")
     if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
         rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
         print(comparison_table(rows, title, terminal_width()))
-    elif one.cell.stdout:
-        printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
-        print(visible(printed), end="")
-    if one.cell.status and one.cell.status.failed and not rows:
-        print(visible(f"{one.cell.status.label}: {one.cell.reason}"))
-    outcomes = {entry.outcome for entry in one.records}
-    raised = any(outcome.failed and not outcome.ran for outcome in outcomes)
-    if one.cell.stderr and (one.cell.exit_code or raised):  # the log has the traceback
-        if place := _place_of_error(one):
+    elif cell.stdout:
+        print(visible((folder / cell.stdout).read_text(encoding="utf-8", errors="replace")), end="")
+    if cell.status and cell.status.failed and not rows:
+        print(visible(f"{cell.status.label}: {cell.reason}"))
+    raised = any(record.outcome.failed and not record.outcome.ran for record in result.records)
+    if cell.stderr and (cell.exit_code or raised):  # the log has the traceback
+        if place := _place_of_error(result):
             print(visible(place))
-        print(visible(f"log: {short_path(one.project.root / one.cell.stderr)}"))
+        print(visible(f"log: {short_path(folder / cell.stderr)}"))
 
 
-def _place_of_error(one: _CellResult) -> str:
+def _place_of_error(result: CellResult) -> str:
     """Return the notebook's line in the last traceback of a cell's log, ``NOTEBOOK:LINE: CODE``; empty if there is none."""
-    log = (one.project.root / one.cell.stderr).read_text(encoding="utf-8", errors="replace")
-    script = re.escape(f"{PurePosixPath(one.entry.path).stem}__{one.cell.id}.py")
-    found = re.findall(rf'/{script}", line (\d+).*\n +(.+)', log)
-    if not found:
+    folder, cell, path = result.project.root, result.cell, result.entry.path
+    log = (folder / cell.stderr).read_text(encoding="utf-8", errors="replace")
+    script = re.escape(f"{PurePosixPath(path).stem}__{cell.id}.py")
+    places = re.findall(rf'/{script}", line (\d+).*\n +(.+)', log)
+    if not places:
         return ""
-    number, code = one.cell.line + int(found[-1][0]), found[-1][1]
-    lines = ["", *read_file(one.project.root / one.entry.path).decode(errors="replace").splitlines()]
+    number, code = cell.line + int(places[-1][0]), places[-1][1]
+    lines = ["", *read_file(folder / path).decode(errors="replace").splitlines()]
     # Not if the code is in another file, or a header was added to it.
     is_there = number < len(lines) and lines[number].strip() == code.strip()
-    return f"{one.entry.path}:{number}: {code}" if is_there else ""
+    return f"{path}:{number}: {code}" if is_there else ""
 
 
-def _note_what_next(shown: Sequence[_CellResult]) -> None:
+def _note_what_next(cells: Sequence[CellResult]) -> None:
     """Say what to do about mistakes in cells that failed, results that are stored ones, and rows without a verdict."""
-    failed = {one.entry.path: one for one in shown if one.cell.status and one.cell.status.failed}
-    for path, one in failed.items():
-        mistakes = cell_problems([read_notebook(one.project, one.project.root / path)])
-        for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(one.cell.reason)):
+    failed = {
+        result.entry.path: result for result in cells if result.cell.status and result.cell.status.failed
+    }
+    for path, result in failed.items():
+        mistakes = cell_problems([read_notebook(result.project, result.project.root / path)])
+        for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(result.cell.reason)):
             note(str(text))
-    if any(one.cell.cached and one.records for one in shown):
+    if any(result.cell.cached and result.records for result in cells):
         note("stored results, since nothing changed; --rerun measures again")
-    rows = [row for one in shown if one.records for row in one.comparisons[1]]
+    rows = [row for result in cells if result.records for row in result.comparisons[1]]
     if any(row.verdict is Verdict.FEW_PROCESSES and row.processes < FEWEST_PROCESSES for row in rows):
         note(f"a verdict needs {FEWEST_PROCESSES} processes: --processes {FEWEST_PROCESSES}")
 

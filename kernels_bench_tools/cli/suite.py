@@ -41,9 +41,7 @@ def suite(
     ],
     device: Annotated[
         Literal["cuda", "cpu"] | None,
-        typer.Option(
-            "--device", help="Device to measure on. [default: the GPU if there is one]", show_default=False
-        ),
+        typer.Option(help="Device to measure on. [default: the GPU if there is one]", show_default=False),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Use the full shapes on a CPU too, which takes hours.")

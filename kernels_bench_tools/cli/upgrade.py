@@ -26,7 +26,7 @@ from kernels_bench_tools.text import plural
 def upgrade(
     paths: Paths = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="DATE", help="New date, such as 2026-11-20. [default: today]")
+        str, typer.Option(metavar="DATE", help="New date, such as 2026-11-20. [default: today]")
     ] = "",
     harness: Annotated[
         bool,

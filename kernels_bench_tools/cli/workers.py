@@ -32,8 +32,7 @@ def workers(
         ),
     ] = 0,
     host: Annotated[
-        str,
-        typer.Option("--host", help="Address to listen on; it must be reachable from the other machines."),
+        str, typer.Option(help="Address to listen on; it must be reachable from the other machines.")
     ] = "127.0.0.1",
     port: Annotated[
         int,

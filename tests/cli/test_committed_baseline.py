@@ -9,7 +9,7 @@ from builds import build_of, notebook_run
 from devices import H200
 from msgspec.structs import replace
 
-from kernels_bench_tools.cli.run import _CellResult, can_compare, committed_baselines
+from kernels_bench_tools.cli.run import CellResult, can_compare, committed_baselines
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.codec import read_committed
@@ -48,7 +48,7 @@ def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(p
     entries = [notebook_run(f"layer_norm/impls/{name}.md", cell) for name in names]
     result = build_of(*entries)
     known = committed_baselines(project, [BASELINE], H200)
-    one = _CellResult(project, result, [BASELINE], known, entries[0], entries[0].cells[0])
+    one = CellResult(project, result, [BASELINE], known, entries[0], entries[0].cells[0])
     vars(one)["records"] = candidate(project)
 
     title, rows = one.comparisons
