@@ -9,7 +9,7 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.rows import Comparison
-from kernels_bench_tools.text import interval, milliseconds, plural, table
+from kernels_bench_tools.text import MISSING, interval, milliseconds, plural, table
 
 _VERDICT_WIDTH = len("1 process: no verdict")
 """Characters of a narrow column of verdicts."""
@@ -37,8 +37,9 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
             ]
         else:
             columns["speed-up"] = [speedup_with_interval(row.speedup, None, None) for row in rows]
-        # None were measured on a CPU.
-        columns |= {title: [*map(milliseconds, times)] for title, times in host.items() if any(times)}
+        columns |= {title: [*map(milliseconds, times)] for title, times in host.items()}
+        # The host's times are not measured on a CPU, and nothing where all failed.
+        columns = {title: texts for title, texts in columns.items() if {*texts} != {MISSING}}
         lines = [[*columns], *map(list, zip(*columns.values(), strict=True))]
         if max(map(len, table(lines).splitlines())) + 2 + _VERDICT_WIDTH <= width:
             break

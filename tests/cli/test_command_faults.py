@@ -245,16 +245,6 @@ def test_output_in_an_encoding_without_a_character_has_a_question_mark(committed
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_file_without_records_is_named(committed, tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-
-    assert fails_in_one_line(tmp_path, "record", "empty.jsonl").startswith("kbt: empty.jsonl: no records")
-
-
-def test_an_unknown_notebook_is_one_line_before_the_server_starts(committed, tmp_path):
-    assert "nosuch: there is no such notebook" in fails_in_one_line(tmp_path, "serve", "--port=0", "nosuch")
-
-
 def test_a_notebook_without_cells_is_named(committed, tmp_path):
     (tmp_path / "prose.md").write_text("# Prose\n")
     done = run_kbt(tmp_path, "run", "prose.md")
@@ -267,24 +257,3 @@ def test_a_state_that_is_a_file_is_one_line(committed, tmp_path):
     (tmp_path / ".kbt").touch()
 
     assert f"{tmp_path}/.kbt: is not a folder." in fails_in_one_line(tmp_path, "run", "mine")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--output", "first.jsonl"), "first.jsonl: is not a folder"),
-        (("--output", "first.jsonl/x"), "first.jsonl/x: cannot be written (Not a directory)"),
-        (("--output", "op"), "op: holds files that kbt did not write"),
-        (("--memory-limit", "10"), "--memory-limit: '10' is 10 B, with which no cell can start"),
-        (("--memory-limit", "lots"), "kbt: --memory-limit: 'lots' is not a size"),
-        (("--pass-env", "A=B"), "kbt: --pass-env: 'A=B' is not a variable's name"),
-        (("--workloads", "smoke,larg"), "--workloads larg: is a workload set of none of the operators"),
-        (("",), "'': is not a notebook"),
-    ],
-)
-def test_a_wrong_option_is_one_line_before_anything_runs(committed, tmp_path, options, said):
-    shutil.move(tmp_path / "op", tmp_path / "layer_norm")
-    options = ("--output", "layer_norm") if options == ("--output", "op") else options
-
-    assert said.replace("op:", "layer_norm:") in fails_in_one_line(tmp_path, "build", *options)
-    assert not (tmp_path / ".kbt/cache").exists()

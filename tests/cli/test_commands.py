@@ -50,31 +50,6 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
     assert all(row["p50_ms"] > 0 for row in cell["rows"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (("run", "layer_norm/impls/torch_layer_nrm.md"), ("torch_layer_nrm", "torch_layer_norm")),
-        (("run", "layer_norm/zzz"), ("It has ", "torch_compiled_layer_norm")),
-        (("run", "layer_norm/impls/torch_layer_norm.md:benchmrk"), ("benchmrk", "benchmark")),
-        (("build", "layr_norm"), ("layr_norm", "layer_norm")),
-        (("new", "implementation", "softmax/mine"), ("softmax", "layer_norm")),
-        (("new", "implementation", "layer_norm/Mine!"), ("layer_norm/Mine!", "lower-case")),
-        (("new", "implementation", "layer_norm/torch_layer_norm"), ("exists already",)),
-        (("record", "nowhere.jsonl"), ("nowhere.jsonl", "does not exist")),
-        (("bild",), ("bild", "build")),
-        (("build", "--jobs", "two"), ("--jobs", "kbt build --help")),
-        (
-            ("build", "--mode", "back"),
-            ("Invalid value for '--mode': 'back' is not one of", "kbt build --help"),
-        ),
-    ],
-)
-def test_a_user_mistake_is_a_one_line_error_with_a_remedy(
-    built: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
-    assert_one_line(run_kbt(built, *arguments), *parts)
-
-
 def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
     impls = project / "layer_norm" / "impls"
     (impls / "a.md").write_text("---\ntitel: x\n---\n")
@@ -211,10 +186,6 @@ def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt,
     done = build("--json")
     assert all(cell["cached"] or cell["exit_code"] is None for cell in json.loads(done.stdout)["cells"])
     assert (project / "site" / "index.html").exists()
-
-
-def test_a_project_without_a_report_cannot_be_served(bare: Path) -> None:
-    assert_one_line(run_kbt(bare, "serve", "--no-build"), "kbt build")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import assert_one_line, run_kbt
+from projects import run_kbt
 
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 
@@ -95,8 +95,3 @@ def test_what_is_printed_fits_80_columns(arguments: tuple[str, ...]) -> None:
 
 def test_a_module_that_no_other_uses_is_told() -> None:
     assert "is used by no module\n" in graph("LlamaForCausalLM").stdout
-
-
-def test_an_unknown_module_is_named_with_the_nearest_known_one() -> None:
-    parts = ("kbt: rms_nrm: is not a module of the models. Expected: ", "Did you mean 'rmsnorm'?")
-    assert_one_line(graph("rms_nrm"), *parts)

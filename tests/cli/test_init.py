@@ -225,33 +225,6 @@ def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installe
     assert harness.pip_requirement() == pip
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "build",
-        "run a",
-        "suite a",
-        "list",
-        "check",
-        "plan",
-        "record",
-        "serve",
-        "cache info",
-        "upgrade",
-        "clean",
-    ],
-)
-def test_a_folder_that_is_no_project_is_one_line_that_names_init(folder, capsys, arguments):
-    assert kbt(*arguments.split()) == 2
-    told = capsys.readouterr().err
-    assert (
-        told
-        == f"kbt: {folder}: is not a project. Expected: [tool.kbt] in pyproject.toml. `kbt init` makes one.\n"
-    )
-    assert contents(folder) == {}
-    assert not list(folder.iterdir())
-
-
 @pytest.mark.network
 def test_from_a_wheel_and_an_empty_folder_to_committed_records(tmp_path):
     """As docs/own-repository.md shows it: install, init, edit, run, build, record."""

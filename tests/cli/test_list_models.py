@@ -4,8 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-from projects import assert_one_line, run_kbt
+from projects import run_kbt
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,20 +28,3 @@ def test_one_phase_is_listed_with_its_blocks_and_layers(tmp_path: Path) -> None:
 
     assert [phase["name"] for phase in phases] == ["decode-1"]
     assert {task["level"] for task in phases[0]["tasks"]} == {1, 2, 3, 4}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["llama-8b"], "kbt: --model llama-8b: is not a known model. Expected: llama-3.1-405b, "),
-        (["tiny.json"], "kbt: --model tiny.json: is not a known model. Expected: llama-3.1-405b, "),
-        (
-            ["qwen3-8b", "--phase", "decode"],
-            "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",
-        ),
-    ],
-)
-def test_an_unknown_name_is_told_with_those_that_there_are(
-    tmp_path: Path, arguments: list[str], message: str
-) -> None:
-    assert_one_line(run(tmp_path, *arguments), message)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import commit_all, git, run_kbt
+from projects import commit_all, run_kbt
 
 CURRENT = ("--env", "current")
 CELL = "softmax/impls/plain.md:benchmark"
@@ -81,25 +81,6 @@ def test_plan_since_a_revision_as_text(small: Path) -> None:
         f"softmax/results/all.md:combine  changed: upstream {CELL}",
         "affected: 2 notebooks, 2 cells",
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("plan", "nothing"), "kbt: nothing: there is no such notebook"),
-        (("plan", "--since", "nowhere"), "kbt: revision 'nowhere': there is no such commit here"),
-        (("plan", "--retries"), "kbt plan: No such option: --retries"),
-        (("cache", "prune", "--size", "big"), "kbt: --size: 'big' is not a size"),
-        (("upgrade", "--to", "2999-01-01"), "kbt: --to 2999-01-01: is in the future"),
-    ],
-)
-def test_invalid_arguments_are_a_one_line_error(bare: Path, arguments: tuple[str, ...], said: str) -> None:
-    git(bare, "init", "-q")
-    done = run_kbt(bare, *arguments)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(said)
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_damaged_result_is_found_and_rebuilt(small: Path) -> None:

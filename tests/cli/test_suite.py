@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import ROOT, assert_one_line, copy_built, run_kbt
+from projects import ROOT, copy_built, run_kbt
 
 DEFINITION = """
 title = "One kernel"
@@ -81,23 +81,3 @@ def test_a_second_run_runs_nothing_and_prints_json(project: Path) -> None:
     again = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current", "--full")
     assert "\n0 cells ran," in again.stdout
     assert "note: --full: no effect with this suite, which has no smaller shapes\n" in again.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["wrong"], "kbt: wrong.toml: there is no operator 'layer_nrom'."),
-        (["on"], "kbt: on: there is no such suite. Did you mean 'one'?"),
-        (["one", "--device", "cuda"], "kbt: --device cuda: there is no such device here."),
-        (
-            ["one", "--device", "cpu", "--cluster", "tcp://x:1"],
-            "kbt: --device cpu: cannot be used with --cluster.",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(project: Path, arguments: list[str], said: str) -> None:
-    text = DEFINITION.replace('operator = "layer_norm"', 'operator = "layer_nrom"')
-    (project / "suites" / "wrong.toml").write_text(text)
-    done = run_kbt(project, "suite", *arguments, CUDA_VISIBLE_DEVICES="")
-
-    assert_one_line(done, said)

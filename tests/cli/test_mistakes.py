@@ -1,0 +1,128 @@
+"""A mistake of the user is one line that names where it is and what to do; nothing runs and nothing is written."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from projects import assert_one_line, contents, git, run_kbt
+
+NOTEBOOK = (
+    "---\nbaseline: true\n---\n```python id=benchmark outputs=x.jsonl\nraise SystemExit('it ran')\n```\n"
+)
+SUITE = """title = "One"
+workloads = "smoke"
+ours = "triton"
+[[kernel]]
+name = "LayerNorm"
+operator = "layer_norm"
+workload = "smoke_S32_D256"
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a built-in operator, one of another name, and suites."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    for name, text in {
+        "pyproject.toml": "[tool.kbt]\n",
+        "softmax/impls/plain.md": NOTEBOOK,
+        "layer_norm/impls/mine.md": NOTEBOOK,
+        "operators/gather.py": "",
+        "suites/one.toml": SUITE,
+        "suites/one.md": "```python id=report outputs=suite.json\n1\n```\n",
+        "suites/wrong.toml": SUITE.replace("layer_norm", "layer_nrom"),
+        "empty.jsonl": "",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git(folder, "init", "-q")
+    return folder
+
+
+def written(project: Path) -> dict[str, bytes]:
+    """Return all files but the lock, which a command may take before it reads what it is given."""
+    return {
+        name: text for name, text in contents(project).items() if name not in {".kbt/lock", ".kbt/.gitignore"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "where", "remedy"),
+    [
+        ("bild", "kbt: ", "build"),
+        ("build --jobs two", "--jobs", "kbt build --help"),
+        ("build --mode back", "'--mode': 'back' is not one of", "kbt build --help"),
+        ("plan --retries", "kbt plan: ", "--retries"),
+        ("build sofmax", "sofmax: ", "softmax"),
+        ("build ''", "'': ", "is not a notebook"),
+        ("run softmax/impls/plian.md", "plian", "plain"),
+        ("run softmax/zzz", "softmax/zzz: ", "softmax/plain"),
+        ("run softmax/plain:benchmrk", "benchmrk", "benchmark"),
+        ("plan nothing", "nothing: ", "there is no such notebook"),
+        ("plan --since nowhere", "revision 'nowhere': ", "no such commit"),
+        ("serve --port=0 nosuch", "nosuch: ", "there is no such notebook"),
+        ("serve --no-build", "site: ", "kbt build"),
+        ("build --output empty.jsonl", "empty.jsonl: ", "is not a folder"),
+        ("build --output empty.jsonl/x", "empty.jsonl/x: ", "Not a directory"),
+        ("build --output softmax", "softmax: ", "holds files that kbt did not write"),
+        ("selfcheck -o softmax", "softmax: ", "A file to write"),
+        ("build --memory-limit 10", "--memory-limit: ", "no cell can start"),
+        ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
+        ("build --pass-env A=B", "--pass-env: ", "is not a variable's name"),
+        ("build --workloads smoke,larg", "--workloads larg: ", "is a workload set of none of the operators"),
+        ("cache prune --size big", "--size: ", "is not a size"),
+        ("upgrade --to 2999-01-01", "--to 2999-01-01: ", "in the future"),
+        ("record nowhere.jsonl", "nowhere.jsonl: ", "does not exist"),
+        ("record empty.jsonl", "empty.jsonl: ", "no records"),
+        ("new implementation sofmax/mine", "sofmax: ", "Did you mean 'softmax'?"),
+        ("new implementation layernorm/mine", "layernorm: ", "Did you mean 'layer_norm'?"),
+        ("new implementation softmax/Mine!", "softmax/Mine!: ", "lower-case"),
+        ("new implementation softmax/plain", "softmax/impls/plain.md: ", "exists already"),
+        ("new implementation softmax/mine --from plan", "--from plan: ", "'plain'"),
+        ("new operator gather", "operators/gather.py: ", "another name"),
+        ("new operator softmax", "softmax: ", "exists already"),
+        ("new operator rms_norm", "rms_norm: ", "kbt new implementation rms_norm/my_kernel"),
+        ("new operator Softmax", "Softmax: ", "lower-case"),
+        ("new operator soft-max", "soft-max: ", "lower-case"),
+        ("new operator ../softmax", "../softmax: ", "is not a name"),
+        ("new operator ''", "'': ", "is not a name"),
+        (f"new operator {'a' * 101}", "a: ", "at most 100"),
+        ("new operator lambda", "lambda: ", "is reserved"),
+        ("new operator site", "site: ", "is reserved"),
+        ("list --model llama-8b", "--model llama-8b: ", "llama-3.1-405b, "),
+        ("list --model tiny.json", "--model tiny.json: ", "llama-3.1-405b, "),
+        ("list --model qwen3-8b --phase decode", "--phase decode: ", "prefill-2048, decode-1"),
+        ("graph rms_nrm", "rms_nrm: ", "Did you mean "),
+        ("suite wrong", "wrong.toml: ", "there is no operator 'layer_nrom'"),
+        ("suite on", "on: ", "Did you mean 'one'?"),
+        ("suite one --device cuda", "--device cuda: ", "--device cpu"),
+        ("suite one --device cpu --cluster tcp://x:1", "--device cpu: ", "with --cluster"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_remedy(project: Path, command: str, where: str, remedy: str) -> None:
+    before = written(project)
+
+    assert_one_line(run_kbt(project, *shlex.split(command), CUDA_VISIBLE_DEVICES=""), where, remedy)
+
+    assert written(project) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build",
+        "run a",
+        "suite a",
+        "list",
+        "check",
+        "plan",
+        "record",
+        "serve",
+        "cache info",
+        "upgrade",
+        "clean",
+    ],
+)
+def test_a_folder_that_is_no_project_is_one_line_that_names_init(tmp_path: Path, command: str) -> None:
+    assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` makes one")
+    assert not list(tmp_path.iterdir())
