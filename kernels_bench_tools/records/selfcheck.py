@@ -14,7 +14,7 @@ class Check(msgspec.Struct, kw_only=True):
     """One check and its result."""
 
     name: str
-    """In snake_case, such as ``"linearity"``."""
+    """In snake_case, such as ``"floors"``."""
     title: str
     expected: str
     """The condition in words, with its bound."""
@@ -25,7 +25,7 @@ class Check(msgspec.Struct, kw_only=True):
 
 
 class KernelAgreement(msgspec.Struct, kw_only=True):
-    """One call, timed by this package, by Nsight Compute and by the methods of other tools. Microseconds."""
+    """One call, timed by this package and by Nsight Compute. Microseconds."""
 
     name: str
     ours_us: float
@@ -36,9 +36,6 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
     """Sum of the kernels' durations under ``ncu``; None if it is not available."""
     ncu_overhead_us: float = 0.0
     """What ncu adds to this call: for each kernel, ncu's time of an empty kernel minus ours."""
-    hot_us: float | None = None
-    methods: dict[str, float] = msgspec.field(default_factory=dict)
-    """Time by method: ``"timer"``, ``"do_bench"``, ``"do_bench_cudagraph"``."""
     process_medians_us: list[float] = msgspec.field(default_factory=list)
     """The median in each of several fresh processes."""
     variation: float | None = None
@@ -66,4 +63,3 @@ class SelfCheck(msgspec.Struct, kw_only=True):
     kernels: list[KernelAgreement] = msgspec.field(default_factory=list)
     floors_us: dict[str, float] = msgspec.field(default_factory=dict)
     """Overheads: an empty event pair, an empty kernel, a call from Python."""
-    ceilings: dict[str, float] = msgspec.field(default_factory=dict)

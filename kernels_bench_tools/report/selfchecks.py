@@ -10,11 +10,9 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
+from kernels_bench_tools.records.selfcheck import SelfCheck
 
 _FOLDER = "selfcheck"
-_METHODS = {"timer": "Timer of 5", "do_bench_cudagraph": "…_cudagraph"}
-"""Names of methods in column headers, where they differ from those in the file."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +20,6 @@ class SelfCheckSection:
     """A device's self-check."""
 
     check: SelfCheck
-
-    @property
-    def methods(self) -> dict[str, str]:
-        """Column headers of the other methods, by their names in the file."""
-        return {name: _METHODS.get(name, name) for kernel in self.check.kernels for name in kernel.methods}
-
-    @property
-    def reference(self) -> str:
-        """Name of the time that theirs are divided by."""
-        return "ncu" if any(kernel.ncu_us is not None for kernel in self.check.kernels) else "ours"
-
-    def factor(self, kernel: KernelAgreement, method: str) -> float | None:
-        """Return a method's time of a call divided by the reference."""
-        truth = kernel.truth_us if self.reference == "ncu" else kernel.ours_us
-        return kernel.methods[method] / truth if truth and method in kernel.methods else None
 
     @property
     def passed(self) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 
 import torch
 
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
 from kernels_bench_tools.own_process import python_command
-from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case, find_cases
+from kernels_bench_tools.records.selfcheck import KernelAgreement
+from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, find_cases
 
 METRIC = "gpu__time_duration.sum"
 CALLS = 5
@@ -28,28 +29,27 @@ class NcuError(Exception):
     """Nsight Compute is not available; the message is one line."""
 
 
-@dataclass(frozen=True)
-class NcuTimes:
-    """Times by ncu in microseconds: medians of the cases' calls, and of the empty kernel measured in both ways."""
+def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
+    """Add the times of ``ncu``, and what it adds to each kernel; raise ``NcuError`` if it is not available.
 
-    calls: dict[str, float]
-    empty_single: float
-    empty_several: float
-
-
-def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str) -> NcuTimes:
-    """Return the times of the cases, and of an empty kernel, under ``ncu``.
-
-    It flushes the caches before each kernel of the cases with a single one. Those with several are flushed once per
-    call by a read, since a kernel may find the results of the previous one in the cache. Raises ``NcuError``.
+    It flushes the caches before each kernel of the calls with a single one. Those with several are flushed once per
+    call by a read, since a kernel may find the results of the previous one in the cache.
     """
     empty = EMPTY_KERNEL.name
-    alone = _run([empty, *(name for name in single if name != empty)], "all", ncu)
-    together = _run([empty, *several], "none", ncu)
-    return NcuTimes({**together, **alone}, alone[empty], together[empty])
+    for control, group in (
+        ("all", [kernel for kernel in kernels if kernel.kernels == 1]),
+        ("none", [kernel for kernel in kernels if kernel.kernels > 1]),
+    ):
+        names = [empty, *(kernel.name for kernel in group if kernel.name != empty)]
+        times = run_ncu(names, control, ncu)
+        ours = next((kernel.ours_us for kernel in kernels if kernel.name == empty), 0.0)
+        for kernel in group:
+            kernel.ncu_us = times[kernel.name]
+            kernel.ncu_overhead_us = kernel.kernels * (times[empty] - ours)
 
 
-def _run(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]:
+def run_ncu(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]:
+    """Return the microseconds of the named cases under ``ncu``; raise ``NcuError``."""
     options = (
         f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
         "--print-units base --csv --target-processes application-only"
@@ -114,24 +114,25 @@ def run_child(names: Sequence[str], *, flush: bool) -> None:
     read = ReadFlush("cuda") if flush else None
     with torch.no_grad():
         for name in names:
-            _launch(cases[name], read)
+            inputs = cases[name].inputs("cuda")
+            for _ in range(_WARM_UP_CALLS):
+                cases[name].function(*inputs)
+            with _profiled():
+                torch.cuda._sleep(1)
+            for _ in range(CALLS):
+                if read is not None:
+                    read()
+                with _profiled():
+                    cases[name].function(*inputs)
+            del inputs
             torch.cuda.empty_cache()
 
 
-def _launch(case: Case, read: ReadFlush | None) -> None:
-    inputs = case.inputs("cuda")
-    for _ in range(_WARM_UP_CALLS):
-        case.function(*inputs)
+@contextmanager
+def _profiled() -> Iterator[None]:
+    """Let ``ncu`` see what runs within."""
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
-    torch.cuda._sleep(1)
+    yield
     torch.cuda.synchronize()
     torch.cuda.profiler.stop()
-    for _ in range(CALLS):
-        if read is not None:
-            read()
-            torch.cuda.synchronize()
-        torch.cuda.profiler.start()
-        case.function(*inputs)
-        torch.cuda.synchronize()
-        torch.cuda.profiler.stop()

@@ -1,35 +1,36 @@
 """The self-check: its parts on what is known, and the whole of it on this machine."""
 
-import json
 import os
 import subprocess
 import sys
-import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from projects import ROOT
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.records.device import cpu_device
-from kernels_bench_tools.records.record import Environment
+from kernels_bench_tools.records.record import CacheState, Record, Timer
 from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
-from kernels_bench_tools.selfcheck.__main__ import table_lines
-from kernels_bench_tools.selfcheck.agreement import check_cost, check_ncu, check_processes, other_methods
-from kernels_bench_tools.selfcheck.cases import find_cases
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.compare import compare
+from kernels_bench_tools.selfcheck import checks
+from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, find_cases, repeated_cases
+from kernels_bench_tools.selfcheck.checks import PER_SIDE, Pair, ProcessSeries, pairs_of_processes, verdict
 from kernels_bench_tools.selfcheck.ncu import NcuError, read_durations, run_ncu, split_cases
-from kernels_bench_tools.selfcheck.processes import variation
-from kernels_bench_tools.selfcheck.timers import check_linearity, end_to_end_us, fit_line, make_draw
 
 NCU_OUTPUT = """\
-==PROF== Connected to process 4711 (/usr/bin/python3.12)
 ==PROF== Profiling "spin_kernel" - 0: 0%....50%....100% - 1 pass
-"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
-"0","4711","python3.12","127.0.0.1","at::cuda::(anonymous namespace)::spin_kernel(long)","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","Command line profiler metrics","gpu__time_duration.sum","ns","1,408"
-"1","4711","python3.12","127.0.0.1","void silu<float>(T1 *, ""x"")","1","7","(128, 1, 1)","(96, 1, 1)","0","9.0","Command line profiler metrics","gpu__time_duration.sum","ns","2,016"
-"2","4711","python3.12","127.0.0.1","void mul<float>()","1","7","(128, 1, 1)","(96, 1, 1)","0","9.0","Command line profiler metrics","gpu__time_duration.sum","us","3.5"
+"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","at::cuda::(anonymous namespace)::spin_kernel(long)","metrics","gpu__time_duration.sum","ns","1,408"
+"1","void silu<float>(T1 *, ""x"")","metrics","gpu__time_duration.sum","ns","2,016"
+"2","void mul<float>()","metrics","gpu__time_duration.sum","us","3.5"
 ==PROF== Disconnected from process 4711
 """
 
@@ -52,65 +53,46 @@ def test_a_call_s_kernels_are_summed_and_the_median_call_counts() -> None:
     assert split_cases(kernels, ["two kernels", "one"], calls=3) == {"two kernels": 7, "one": 7}
 
 
-@pytest.mark.parametrize(
-    ("kernels", "names"),
-    [
-        ([("spin_kernel", 1.0), ("k", 1.0), ("k", 1.0)], ["a"]),
-        ([("spin_kernel", 1.0)], ["a"]),
-        ([("spin_kernel", 1.0), ("k", 1.0), ("k", 1.0), ("k", 1.0)], ["a", "b"]),
-    ],
-)
-def test_kernels_lost_by_ncu_are_an_error(kernels: Any, names: list[str]) -> None:
+@pytest.mark.parametrize(("calls", "names"), [(2, ["a"]), (0, ["a"]), (3, ["a", "b"])])
+def test_kernels_lost_by_ncu_are_an_error(calls: int, names: list[str]) -> None:
     with pytest.raises(NcuError, match="it saw"):
-        split_cases(kernels, names, calls=3)
+        split_cases([("spin_kernel", 1.0), *[("k", 1.0)] * calls], names, calls=3)
 
 
-def test_a_missing_ncu_is_a_one_line_error() -> None:
+def test_a_missing_ncu_and_one_without_the_right_to_read_counters_are_named(tmp_path: Path) -> None:
     with pytest.raises(NcuError, match="/nowhere/ncu cannot be started"):
-        run_ncu(["a"], [], "/nowhere/ncu")
-
-
-def test_ncu_without_the_right_to_read_counters_gives_its_reason(tmp_path: Path) -> None:
+        run_ncu(["a"], "all", "/nowhere/ncu")
     ncu = tmp_path / "ncu"
     ncu.write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\nexit 1\n")
     ncu.chmod(0o755)
-
-    with pytest.raises(NcuError, match="exit code 1: ==ERROR== ERR_NVGPUCTRPERM"):
-        run_ncu(["a"], [], str(ncu))
-
-
-def test_a_line_is_fitted() -> None:
-    slope, intercept, r_squared = fit_line([1, 2, 3, 4], [5, 7, 9, 11])
-
-    assert (slope, intercept, r_squared) == pytest.approx((2, 3, 1))
-    assert fit_line([1, 2, 3, 4], [1, 9, 1, 9])[2] < 0.5
+    with pytest.raises(NcuError, match="ERR_NVGPUCTRPERM"):
+        run_ncu(["a"], "all", str(ncu))
 
 
-def test_time_is_proportional_to_a_loop_on_the_cpu() -> None:
-    check = check_linearity("cpu")
-
-    assert check.name == "linearity"
-    assert float(check.found.split()[1].rstrip(",")) > 0.9
-
-
-@pytest.mark.parametrize(("ours", "passed"), [(100.0, True), (101.9, True), (102.1, False), (97.0, False)])
-def test_a_time_further_from_ncu_than_the_bound_fails(ours: float, passed: bool) -> None:
-    check = check_ncu([agreement("far", ours, ncu_us=100.0)], quick=True)
+@pytest.mark.parametrize(
+    ("ours", "ncu", "overhead", "passed"),
+    [
+        *((ours, 100.0, 0.0, ours in {100.0, 101.9}) for ours in (100.0, 101.9, 102.1, 97.0)),
+        *((2.29, 2.0, 0.0, True), (2.31, 2.0, 0.0, False)),
+        *((1.92, 2.94, 0.0, False), (1.92, 2.94, 1.0, True)),
+    ],
+)
+def test_a_time_agrees_within_the_bound_of_ncu_s_without_its_overhead(
+    ours: float, ncu: float, overhead: float, passed: bool
+) -> None:
+    check = checks.check_ncu([agreement("far", ours, ncu_us=ncu, ncu_overhead_us=overhead)], quick=True)
 
     assert check.passed is passed
     assert ("far" in check.detail) is not passed
 
 
-def test_short_kernels_may_be_a_third_of_a_microsecond_off() -> None:
-    assert check_ncu([agreement(ours=2.29, ncu_us=2.0)], quick=True).passed
-    assert not check_ncu([agreement(ours=2.31, ncu_us=2.0)], quick=True).passed
-
-
-def test_agreement_on_too_few_kernels_fails() -> None:
+def test_agreement_needs_enough_calls() -> None:
     some = [agreement(str(number), ncu_us=10.0) for number in range(19)]
 
-    assert not check_ncu(some, quick=False).passed
-    assert check_ncu([*some, agreement("one more", ncu_us=10.0)], quick=False).passed
+    assert not checks.check_ncu(some, quick=False).passed
+    assert checks.check_ncu([*some, agreement("one more", ncu_us=10.0)], quick=False).passed
+    assert sum(case.repeated for case in find_cases("cuda", quick=False)) >= 8
+    assert len(find_cases("cuda", quick=False)) >= checks.MIN_KERNELS
 
 
 @pytest.mark.parametrize(
@@ -119,90 +101,130 @@ def test_agreement_on_too_few_kernels_fails() -> None:
 def test_the_bound_on_variation_depends_on_the_kernel_s_time(us: float, spread: float, passed: bool) -> None:
     one = agreement(ours=us, process_medians_us=[us, us], variation=spread)
 
-    assert check_processes([one], "cuda").passed is passed
-
-
-def test_variation_is_relative_and_needs_two() -> None:
-    assert variation([100.0]) is None
-    assert variation([99.0, 100.0, 101.0]) == pytest.approx(0.01)
-
-
-def test_a_costly_measurement_fails() -> None:
-    assert check_cost([1.0, 1.4, 9.0]).passed
-    assert not check_cost([1.0, 1.6, 1.7]).passed
+    assert checks.check_processes([one], "cuda").passed is passed
+    assert checks.variation([99.0, 100.0, 101.0]) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_case_names_are_unique_and_quick_cases_a_subset(device: str) -> None:
-    names = [case.name for case in find_cases(device, quick=False)]
+def test_every_case_runs_and_has_its_own_name(device: str) -> None:
+    cases = [*find_cases(device, quick=False), *repeated_cases(device, quick=False)]
 
-    assert len(set(names)) == len(names)
-    assert {case.name for case in find_cases(device, quick=True)} <= set(names)
-
-
-def test_enough_calls_are_compared_on_a_gpu() -> None:
-    cases = find_cases("cuda", quick=False)
-
-    assert len(cases) >= 20
-    assert sum(case.across_processes for case in cases) >= 8
-
-
-def test_every_gpu_case_runs_on_the_cpu() -> None:
-    with torch.compiler.set_stance(
-        "force_eager"
-    ):  # as a decorator it would import the compiler in each worker
-        for case in find_cases("cuda", quick=False):
+    assert len({case.name for case in cases}) == len(set(cases))
+    assert set(find_cases(device, quick=True)) <= set(cases)
+    with torch.compiler.set_stance("force_eager"):
+        for case in cases:
             small = tuple(tuple(min(extent, 128) for extent in shape) for shape in case.shapes)
             output = case.function(*(torch.randn(shape, dtype=torch.float32) for shape in small))
             for tensor in output if isinstance(output, tuple) else (output,):
                 assert tensor.isfinite().all(), case.name
 
 
-def test_the_same_seed_gives_the_same_inputs() -> None:
-    case = find_cases("cpu", quick=True)[0]
-
-    assert torch.equal(case.inputs("cpu", 1)[0], case.inputs("cpu", 1)[0])
-    assert not torch.equal(case.inputs("cpu", 1)[0], case.inputs("cpu", 2)[0])
-
-
-def test_do_bench_needs_a_gpu() -> None:
-    found = other_methods(torch.neg, (torch.zeros(1000),), "cpu")
-
-    assert list(found) == ["timer"]
-    assert found["timer"] > 0
+def pair(candidate: float, baseline: float, noise: float = 0.01, seed: int = 0, name: str = "a") -> Pair:
+    """Return three groups of samples a side, in microseconds, around these medians."""
+    source = np.random.default_rng(seed)
+    ours, theirs = (
+        [(us * source.normal(1, noise, 40)).tolist() for _ in range(PER_SIDE)] for us in (candidate, baseline)
+    )
+    return Pair(name, ours, theirs)
 
 
-def test_a_table_shows_other_methods_as_multiples_of_ncu() -> None:
-    check = SelfCheck(
-        ts="",
-        device=cpu_device(),
-        env=Environment(),
-        kernels=[agreement(ncu_us=8.0, methods={"timer": 40.0})],
+def series(us: float, between: float = 0.002, seed: int = 0) -> list[ProcessSeries]:
+    """Return what ten processes find that differ by ``between`` (a standard deviation) for as long as they live."""
+    source = np.random.default_rng(seed)
+    return [
+        ProcessSeries(median_us, (median_us * source.normal(1, 0.001, 30)).tolist())
+        for median_us in us * source.normal(1, between, 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "noise", "device", "expected"),
+    [
+        *((102, 100, 0.01, "cuda", 1), (98, 100, 0.01, "cuda", -1), (100, 100, 0.01, "cuda", 0)),
+        *((100.45, 100, 1e-5, "cuda", 0), (100.55, 100, 1e-5, "cuda", 1)),  # half a percent
+        *((2.03, 2.0, 1e-5, "cuda", 0), (2.03, 2.0, 1e-5, "cpu", 1)),  # the timer's tick
+    ],
+)
+def test_verdicts_of_pairs(
+    candidate: float, baseline: float, noise: float, device: str, expected: int
+) -> None:
+    assert verdict(pair(candidate, baseline, noise), device) == expected
+
+
+def record(samples_us: Sequence[float], process: int, name: str) -> Record:
+    """Return the record that a process leaves which found these samples."""
+    latency = summarize(
+        [Call(us / 1e3) for us in samples_us],
+        timer=Timer.CUPTI,
+        cache=CacheState.READ_FLUSH,
+        input_sets=3,
+        warmup=1,
+        stop_reason="converged",
+    )
+    return Record(
+        ts="", run=name, op="neg", impl=name, wl={"name": "w"}, ok=True, lat_ms=latency, process=process
     )
 
-    assert any(
-        line.split() == ["a", "1", "10", "8", "0", "1.2500", "-", "5.00x", "-"] for line in table_lines(check)
-    )
+
+@pytest.mark.parametrize("us", [2.0, 12.0, 100.0])
+def test_verdicts_agree_with_the_report(us: float) -> None:
+    numbers = {Verdict.SLOWER: 1, Verdict.FASTER: -1, Verdict.SAME: 0, Verdict.AMBIGUOUS: 0}
+    seen = set()
+    for seed, factor in enumerate((0.95, 0.98, 0.99, 0.995, 1.0, 1.004, 1.006, 1.01, 1.02, 1.05) * 5):
+        one = pair(us * factor, us, 0.004, seed)
+        ours, theirs = (
+            [record(group, process, name) for process, group in enumerate(groups)]
+            for name, groups in (("ours", one.candidate), ("theirs", one.baseline))
+        )
+        report_says = numbers[compare(ours, theirs).verdict]
+        assert verdict(one, "cuda") == report_says, (seed, factor)
+        seen.add(report_says)
+
+    assert seen == {-1, 0, 1}
 
 
-def test_ncu_s_overhead_per_kernel_is_subtracted() -> None:
-    silu = agreement("SiLU", ours=1.92, ncu_us=2.94)
-    assert not check_ncu([silu], quick=True).passed
+def test_false_verdicts_are_rare_despite_variation_between_processes() -> None:
+    found = {str(number): series(10 * 2**number, 0.003, seed=number) for number in range(7)}
 
-    silu.ncu_overhead_us = 1.0
+    check = checks.check_same(pairs_of_processes(found, [(name, name) for name in found], 50), "cuda")
 
-    assert silu.truth_us == pytest.approx(1.94)
-    assert check_ncu([silu], quick=True).passed
+    assert check.passed, check
 
 
-def test_calls_beyond_the_bound_are_listed() -> None:
-    near = [agreement(str(number), ncu_us=10.0) for number in range(20)]
+def test_false_verdicts_fail_and_are_named() -> None:
+    different = [pair(102, 100, 0.001, name=f"case {number % 2}") for number in range(3)]
+    same = [pair(100, 100, 0.001, name="fine") for _ in range(20)]
 
-    check = check_ncu([*near, agreement("matmul", ours=106.0, ncu_us=100.0)], quick=False)
+    check = checks.check_same(different + same, "cuda")
 
-    assert check.passed
-    assert "matmul +6.0%" in check.detail
-    assert "20 of 21" in check.found
+    assert not check.passed
+    assert "case 0 (2), case 1 (1)" in check.detail
+
+
+@pytest.mark.parametrize(("percent", "passed"), [(SLOWED_PERCENT, True), (0.2, False)])
+def test_a_slowdown_of_two_percent_is_detected(percent: float, passed: bool) -> None:
+    found = {"plain": series(100), "slow": series(100 + percent, seed=1)}
+
+    check = checks.check_slowdown(pairs_of_processes(found, [("slow", "plain")], 50), "cuda", checks.NEEDED)
+
+    assert check.passed is passed, check
+    assert SLOWED.shapes[0][0] / PLAIN.shapes[0][0] == pytest.approx(1 + SLOWED_PERCENT / 100, rel=1e-4)
+
+
+def test_pairs_use_distinct_processes_and_all_cases() -> None:
+    found = {name: [ProcessSeries(1.0, [process + 1.0]) for process in range(10)] for name in "abc"}
+
+    pairs = pairs_of_processes(found, [(name, name) for name in found], 50)
+
+    for one in pairs:
+        assert len({group[0] for group in [*one.candidate, *one.baseline]}) == 2 * PER_SIDE
+    assert sorted(Counter(one.name for one in pairs).values()) == [16, 17, 17]
+    assert len({str(one) for one in pairs}) > 45
+
+
+def test_samples_are_thinned_evenly_and_in_order() -> None:
+    assert checks.thinned(list(range(120))) == list(range(0, 120, 4))
+    assert checks.thinned([3.0, 1.0, 2.0]) == [3.0, 1.0, 2.0]
 
 
 def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -> None:
@@ -220,20 +242,14 @@ def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -
     )
 
     assert done.returncode in {0, 1}, done.stderr
-    output = tmp_path / "selfcheck" / f"{cpu_device().slug}.json"
-    found = read_struct(output, SelfCheck)
-    names = [check.name for check in found.checks]
-    assert names == ["floors", "linearity", "processes", "cost"]
+    found = read_struct(tmp_path / "selfcheck" / f"{cpu_device().slug}.json", SelfCheck)
+    assert [check.name for check in found.checks] == ["floors", "processes"]
     assert (done.returncode == 0) == all(check.passed for check in found.checks)
-    assert found.commit == "abc"
-    assert found.device.kind == "cpu"
-    assert [kernel.ncu_us for kernel in found.kernels] == [None, None, None]
+    assert (found.commit, found.device.kind) == ("abc", "cpu")
     assert [len(kernel.process_medians_us) for kernel in found.kernels] == [0, 2, 2]
     assert found.kernels[0].ci_low_us <= found.kernels[0].ours_us <= found.kernels[0].ci_high_us
-    assert json.loads(output.read_text())["floors_us"]["python_call"] > 0
+    assert found.floors_us["python_call"] > 0
     assert "layer_norm 512x1024" in done.stdout
-    assert f"written: selfcheck/{output.name}" in done.stdout
-    assert "… linearity" in done.stderr
 
 
 def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> None:
@@ -244,18 +260,13 @@ def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> Non
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 2
     assert "this interpreter has no torch" in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "selfcheck").exists()
 
 
-def test_end_to_end_time_includes_the_call_s_work() -> None:
-    assert end_to_end_us(lambda: time.sleep(0.002), "cpu", 5) >= 2000
-    assert median(make_draw(lambda _: time.sleep(0.002), (torch.zeros(1),), "cpu")(5)) >= 2000
+def test_the_committed_self_checks_can_be_read() -> None:
+    for file in (ROOT / "selfcheck").glob("*.json"):
+        assert read_struct(file, SelfCheck).kernels

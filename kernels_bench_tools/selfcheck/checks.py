@@ -1,0 +1,294 @@
+"""Checks: empty calls, Nsight Compute's times, and the same calls in several fresh processes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median, stdev
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities, retry
+from kernels_bench_tools.measure.timing.measure import measure
+from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_process import python_command
+from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
+from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, Case, repeated_cases
+from kernels_bench_tools.stats import (
+    HALF_TICK_MS,
+    Groups,
+    hierarchical_median,
+    ratio_interval,
+    verdict_of,
+    widened,
+)
+from kernels_bench_tools.text import plural
+
+MIN_KERNELS = 20
+MIN_KERNEL_US = 1.5
+"""Shorter calls are mostly overhead, and are not compared."""
+MAX_SAMPLES = 30
+"""Samples of a record with a steady kernel, which has converged then."""
+WARM_UP_SECONDS = 0.8
+"""Before the first case of a process, since an idle GPU takes a while to raise its clocks."""
+PER_SIDE = 3
+"""Processes that measure a candidate for the report, and as many others that measure its baseline."""
+ENOUGH_PROCESSES = 2 * PER_SIDE
+NEEDED = 0.95
+"""Share of pairs in which a slowdown must be detected."""
+PAIRS = 50
+HOW = (
+    f"Each pair is {PER_SIDE} fresh processes beside {PER_SIDE} others, chosen at random: different pairs share some "
+    "processes, so they are not independent."
+)
+
+
+def measure_floors(device: str) -> dict[str, float]:
+    """Return the overhead of empty calls in microseconds, as medians of 100."""
+    ticks = [perf_counter_ns() for _ in range(200)]
+    floors = {
+        "host_clock": median(later - sooner for sooner, later in pairwise(ticks)) / 1e3,
+        "python_call": _host_us(lambda: None),
+    }
+    if not device.startswith("cuda"):
+        return floors
+    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(100)]
+    torch.cuda._sleep(2_000_000)  # so that all are queued before the first one runs
+    for start, end in pairs:
+        start.record()
+        end.record()
+    torch.cuda.synchronize()
+
+    def batch() -> None:
+        for _ in range(100):
+            torch.cuda._sleep(0)
+
+    def kernels() -> list[float]:
+        found = record_activities(batch)
+        if len(found) != 100:
+            raise MarkersMissingError(f"the profiler returned {len(found)} of 100 kernels")
+        return [activity.duration_ns / 1e3 for activity in found]
+
+    return floors | {
+        "empty_event_pair": median(start.elapsed_time(end) for start, end in pairs) * 1e3,
+        "null_kernel": median(retry(kernels, 3)),
+        "null_kernel_submit": _host_us(lambda: torch.cuda._sleep(0)),
+        "null_kernel_e2e": _host_us(lambda: (torch.cuda._sleep(0), torch.cuda.synchronize())),
+    }
+
+
+def _host_us(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(100):
+        start = perf_counter_ns()
+        call()
+        times.append((perf_counter_ns() - start) / 1e3)
+    return median(times)
+
+
+def check_floors(floors: dict[str, float], device: str) -> Check:
+    """Check that the overhead of an empty call is below the time of the shortest kernels."""
+    name, bound = ("null_kernel", 2.0) if device.startswith("cuda") else ("python_call", 10.0)
+    return Check(
+        name="floors",
+        title="Null-kernel overhead" if device.startswith("cuda") else "Overhead of an empty call",
+        expected=f"{name.replace('_', ' ')} below {bound:g} us",
+        found=f"{floors[name]:.3g} us",
+        passed=floors[name] < bound,
+        detail=", ".join(f"{key.replace('_', ' ')} {value:.3g} us" for key, value in floors.items()),
+    )
+
+
+def measure_case(case: Case, device: str) -> KernelAgreement:
+    """Measure a call like a record."""
+    with torch.no_grad():
+        measured = measure(case.function, case.input_sets(device), device)
+    latency = measured.latency
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+    return KernelAgreement(
+        name=case.name,
+        ours_us=latency.p50 * 1e3,
+        ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
+        ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
+        kernels=sum(kernel.count for kernel in measured.kernels),
+    )
+
+
+def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
+    """Check that enough of our times agree with ncu's, less ncu's overhead for each kernel; list the others."""
+    known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
+    apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
+    wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > max(0.3, 0.02 * truth)]
+    within = [abs(share) for name, share in apart.items() if name not in wide]
+    needed = 1 if quick else MIN_KERNELS
+    return Check(
+        name="ncu_agreement",
+        title="Times agree with Nsight Compute",
+        expected=f"within max(0.3 us, 2 %) of ncu without its overhead per kernel, on at least {needed} calls",
+        found=f"{len(within)} of {len(known)} within, these at most {max(within, default=0.0):.1%} apart",
+        passed=len(within) >= needed,
+        detail=f"beyond the bound: {', '.join(f'{name} {apart[name]:+.1%}' for name in wide)}"
+        if wide
+        else "",
+    )
+
+
+class ProcessSeries(msgspec.Struct, frozen=True):
+    """Times of one case in one process, in microseconds."""
+
+    median_us: float
+    samples_us: list[float]
+    """At most ``MAX_SAMPLES`` of them, in order."""
+
+
+def series_of_processes(count: int, *, quick: bool) -> dict[str, list[ProcessSeries]]:
+    """Return the times of each repeated case in ``count`` fresh processes, which run one after the other."""
+    found: dict[str, list[ProcessSeries]] = {}
+    with temporary_folder() as folder:
+        answer = folder / "series.json"
+        command = python_command("-m", "kernels_bench_tools.selfcheck", "--child", "series")
+        command += ["--output", str(answer), *(["--quick"] if quick else [])]
+        for process in range(count):
+            numbered = [*command, "--process", str(process)]
+            subprocess.run(numbered, check=True, timeout=120, stdout=subprocess.DEVNULL)
+            answers = msgspec.json.decode(answer.read_bytes(), type=dict[str, ProcessSeries])
+            for name, series in answers.items():
+                found.setdefault(name, []).append(series)
+    return found
+
+
+def run_child(device: str, output: Path, *, quick: bool, process: int) -> None:
+    """Time the repeated cases like records, with values of this process; write them to ``output``."""
+    found: dict[str, ProcessSeries] = {}
+    cases, cuda = repeated_cases(device, quick=quick), device.startswith("cuda")
+    with torch.no_grad():
+        inputs, end = PLAIN.inputs(device), perf_counter() + WARM_UP_SECONDS
+        while cuda and perf_counter() < end:  # memory traffic, which does not cause throttling
+            for _ in range(20):
+                PLAIN.function(*inputs)
+            torch.cuda.synchronize()
+        for case in cases:
+            latency = measure(case.function, case.input_sets(device, 1000 * process), device).latency
+            samples = thinned([1e3 * ms for ms in latency.raw_times])
+            found[case.name] = ProcessSeries(1e3 * latency.p50, samples)
+            if cuda:
+                torch.cuda.empty_cache()
+    output.write_bytes(msgspec.json.encode(found))
+
+
+def thinned(samples: list[float]) -> list[float]:
+    """Return at most ``MAX_SAMPLES`` of the samples, evenly spread and in order."""
+    count = min(len(samples), MAX_SAMPLES)
+    return [samples[number * len(samples) // count] for number in range(count)]
+
+
+def variation(medians: list[float]) -> float | None:
+    """Return the coefficient of variation; None for fewer than two."""
+    return stdev(medians) / fmean(medians) if len(medians) > 1 else None
+
+
+def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
+    """Check that medians vary little between processes."""
+    known = [(kernel, kernel.variation) for kernel in kernels if kernel.variation is not None]
+    cuda = device.startswith("cuda")
+    wide = [
+        f"{kernel.name} {spread:.2%}"
+        for kernel, spread in known
+        if spread > (0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007)
+    ]
+    bound = "0.3 % from 10 us on, 0.7 % below" if cuda else "10 %"
+    count = len(known[0][0].process_medians_us) if known else 0
+    return Check(
+        name="processes",
+        title="Medians of fresh processes agree",
+        expected=f"coefficient of variation of the median at most {bound}",
+        found=f"at most {max((spread for _, spread in known), default=0):.2%} over {count} processes",
+        passed=not wide and bool(known),
+        detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
+    )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A candidate and its baseline, measured ``PER_SIDE`` times each. Microseconds."""
+
+    name: str
+    """The candidate's case."""
+    candidate: Groups
+    baseline: Groups
+
+
+def detection_checks(series: Mapping[str, Sequence[ProcessSeries]], device: str) -> Iterator[Check]:
+    """Yield a check of the same function twice, and on a GPU one of a slowdown; none with too few processes."""
+    if min(map(len, series.values()), default=0) < ENOUGH_PROCESSES:
+        return
+    yield check_same(pairs_of_processes(series, [(name, name) for name in series]), device)
+    if SLOWED.name in series:
+        yield check_slowdown(pairs_of_processes(series, [(SLOWED.name, PLAIN.name)]), device, NEEDED)
+
+
+def check_same(pairs: Sequence[Pair], device: str) -> Check:
+    """Check that at most one in twenty pairs of the same case counts as different."""
+    wrong = Counter(pair.name for pair in pairs if verdict(pair, device) != 0)
+    count, allowed = len(pairs), max(1, len(pairs) // 20)
+    named = ", ".join(f"{name} ({times})" for name, times in wrong.items())
+    return Check(
+        name="same_function_twice",
+        title="No difference between a function and itself",
+        expected=f"at most {plural(allowed, 'false verdict')} in {count} pairs",
+        found=f"{wrong.total()} of {count}, over {plural(len({pair.name for pair in pairs}), 'call')}",
+        passed=wrong.total() <= allowed,
+        detail=f"{HOW} False: {named}." if named else HOW,
+    )
+
+
+def check_slowdown(pairs: Sequence[Pair], device: str, needed: float) -> Check:
+    """Check that a case with a little more work counts as slower."""
+    count = len(pairs)
+    found = sum(verdict(pair, device) > 0 for pair in pairs)
+    ratio = median(_centre(pair.candidate) / _centre(pair.baseline) for pair in pairs)
+    return Check(
+        name=f"slowdown_{SLOWED_PERCENT}_percent",
+        title=f"A slowdown of {SLOWED_PERCENT} % is detected",
+        expected=f"in at least {needed:.0%} of pairs",
+        found=f"in {found} of {count}",
+        passed=found >= needed * count,
+        detail=f"{pairs[0].name} takes {ratio:.4f} times as long. {HOW}",
+    )
+
+
+def verdict(pair: Pair, device: str) -> int:
+    """Return 1 if the candidate is slower, -1 if it is faster, 0 otherwise, by the report's rule."""
+    ratio = ratio_interval(pair.baseline, pair.candidate)
+    half_tick_us = 1e3 * HALF_TICK_MS if device.startswith("cuda") else 0.0
+    rounding = half_tick_us / _centre(pair.candidate) + half_tick_us / _centre(pair.baseline)
+    return {Verdict.SLOWER: 1, Verdict.FASTER: -1}.get(verdict_of(widened(ratio, rounding)), 0)
+
+
+def _centre(groups: Groups) -> float:
+    return hierarchical_median(groups).value
+
+
+def pairs_of_processes(
+    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int = PAIRS
+) -> list[Pair]:
+    """Return pairs of times from different fresh processes, spread evenly over (candidate, baseline) cases."""
+    source = np.random.default_rng(0)
+    pairs = []
+    for number in range(count):
+        candidate, baseline = cases[number % len(cases)]
+        chosen = source.permutation(len(series[candidate]))[: 2 * PER_SIDE]
+        ours = [series[candidate][process].samples_us for process in chosen[:PER_SIDE]]
+        theirs = [series[baseline][process].samples_us for process in chosen[PER_SIDE:]]
+        pairs.append(Pair(candidate, ours, theirs))
+    return pairs
