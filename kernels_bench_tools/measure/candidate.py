@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.hub import loaded_kernels
-from kernels_bench_tools.measure.changing_inputs import InputSets, turns
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
-from kernels_bench_tools.measure.integrity.guard import Guard
-from kernels_bench_tools.measure.integrity.memory import copied, poison_memory
-from kernels_bench_tools.measure.integrity.process import replaced_methods
+from kernels_bench_tools.measure.judge.bindings import replaced_methods
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, turns
+from kernels_bench_tools.measure.judge.guard import Guard
+from kernels_bench_tools.measure.judge.memory import copied, poison_memory
 from kernels_bench_tools.measure.modes import TimedFunction, changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets

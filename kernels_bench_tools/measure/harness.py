@@ -20,10 +20,10 @@ import torch
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.environment import since_process_start_ms, torch_device
-from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.judge.guard import Guard
+from kernels_bench_tools.measure.judge.remote import announce, serve, wait_for_turn
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, failed_status, failure_of, find_operator
-from kernels_bench_tools.measure.remote import announce, serve, wait_for_turn
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
 from kernels_bench_tools.records.build import FORWARD, CellContext

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.environment import describe_affinity
-from kernels_bench_tools.measure.integrity.guard import TRUST
+from kernels_bench_tools.measure.judge.guard import TRUST
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.build import CellContext

@@ -11,10 +11,10 @@ import msgspec
 
 from kernels_bench_tools.measure.candidate import Candidate, Description
 from kernels_bench_tools.measure.device.environment import describe_device
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
-from kernels_bench_tools.measure.remote import RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.build import FORWARD, CellContext

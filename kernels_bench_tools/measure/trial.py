@@ -1,6 +1,6 @@
 """Judge one implementation on one workload: have it called and timed, check its outputs; exceptions become its status.
 
-The candidate is in this process, or in another one from which it is reached through :mod:`.remote`.
+The candidate is in this process, or in another one from which it is reached through :mod:`.judge.remote`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
-from kernels_bench_tools.measure.changing_inputs import after, turns
 from kernels_bench_tools.measure.correctness.check import (
     Case,
     Correctness,
@@ -34,7 +33,9 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
-from kernels_bench_tools.measure.integrity.guard import ELSEWHERE
+from kernels_bench_tools.measure.judge.changing_inputs import after, turns
+from kernels_bench_tools.measure.judge.guard import ELSEWHERE
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
@@ -47,7 +48,6 @@ from kernels_bench_tools.measure.operator import (
     size_in_bytes,
     tensors_of,
 )
-from kernels_bench_tools.measure.remote import RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count

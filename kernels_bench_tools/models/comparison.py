@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.measure.correctness.compare import HARD_CAP
-from kernels_bench_tools.measure.integrity.memory import same_bits
+from kernels_bench_tools.measure.judge.memory import same_bits
 from kernels_bench_tools.measure.operator import dtype_tolerance, tensors_of
 from kernels_bench_tools.models.agreement import (
     Trained,

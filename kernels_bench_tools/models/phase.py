@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kernels_bench_tools.measure.integrity.memory import fingerprint
+from kernels_bench_tools.measure.judge.memory import fingerprint
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.models.agreement import compare_logits

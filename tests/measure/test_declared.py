@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.changing_inputs import InputSets, turned
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, turned
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls

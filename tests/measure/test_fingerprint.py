@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.integrity.memory import copy_elsewhere, fingerprint, same_bits
+from kernels_bench_tools.measure.judge.memory import copy_elsewhere, fingerprint, same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int8, torch.bool]
 

@@ -27,7 +27,7 @@ def test_what_a_cell_leaves_to_its_end_is_done(tmp_path: Path) -> None:
         "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n"
     )
 
-    command = [sys.executable, "-m", "kernels_bench_tools.measure.start", str(script)]
+    command = [sys.executable, "-m", "kernels_bench_tools.measure.judge.start", str(script)]
     done = subprocess.run(command, input="\n", cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert done.stdout == "thread\nat exit\n"

@@ -13,10 +13,10 @@ from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.changing_inputs import InputSets, after
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import (

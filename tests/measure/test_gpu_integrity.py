@@ -12,8 +12,8 @@ from implementations import function_of
 from norms import LAYER_NORM
 
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.integrity.guard import Guard
-from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory
+from kernels_bench_tools.measure.judge.guard import Guard
+from kernels_bench_tools.measure.judge.memory import fingerprint, poison_memory
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import kernels_bench_tools
 from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.changing_inputs import new_change
-from kernels_bench_tools.measure.integrity.process import Bindings
+from kernels_bench_tools.measure.judge.bindings import Bindings
+from kernels_bench_tools.measure.judge.changing_inputs import new_change
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.operator import find_operator
-from kernels_bench_tools.measure.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.timing.caches import (
     CPU_CACHES,
     FREE_MEMORY_SHARE,

@@ -29,14 +29,14 @@ from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
-from kernels_bench_tools.measure import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.integrity import process as process_module
-from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
-from kernels_bench_tools.measure.integrity.process import Bindings
+from kernels_bench_tools.measure.judge import bindings as process_module
+from kernels_bench_tools.measure.judge import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
+from kernels_bench_tools.measure.judge.bindings import Bindings
+from kernels_bench_tools.measure.judge.guard import TRUST, Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing import calls as calls_module
@@ -530,7 +530,9 @@ class TestHooks:
 
 def test_a_forked_process_is_not_one_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Path("/proc/self/cmdline").read_text().split("\0")[0]
-    monkeypatch.setattr(process_module, "_BACKGROUND", (own,))  # as `-m kernels_bench_tools.measure.start`
+    monkeypatch.setattr(
+        process_module, "_BACKGROUND", (own,)
+    )  # as `-m kernels_bench_tools.measure.judge.start`
     before, child = process_module.take_snapshot(), os.fork()
     if not child:
         signal.pause()

@@ -2,16 +2,18 @@
 
 import json
 import os
+import re
+import shutil
 from multiprocessing import Pipe
 from pathlib import Path
 
 import judged_cells as cells
 import msgspec
 import pytest
-from projects import ROOT, once_per_run, run_kbt
+from projects import ROOT, copy_package, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.measure.remote import JudgeError, RemoteCandidate, wait_for_turn
+from kernels_bench_tools.measure.judge.remote import JudgeError, RemoteCandidate, wait_for_turn
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Judged, Record, Status
@@ -29,12 +31,12 @@ ATTACKS = [name for name in cells.ATTACKS if name in cells.ONE_OF_EACH_KIND or o
 def write_cell(
     project: Path, name: str, code: str, *, timeout: int = 100, outputs: str = "layer_norm.jsonl"
 ) -> None:
-    device = json.dumps(msgspec.to_builtins(current_device()))
-    head = cells.HEAD.replace("DEVICE", repr(device)).replace("IMPLEMENTATION", name)
+    own = name, str(project / "attacked" / name), json.dumps(msgspec.to_builtins(current_device()))
     front = f"title: {name}\nbaseline: {str(name == 'torch_layer_norm').lower()}"
     fence = f"```python id=benchmark outputs={outputs} timeout={timeout}"
+    code = f"{cells.HEAD}\nNAME, MARK, DEVICE = {own}\n{code}\n"
     path = project / "layer_norm" / "impls" / f"{name}.md"
-    path.write_text(f"---\n{front}\n---\n\n{fence}\n{head}\n{code}\n```\n", encoding="utf-8")
+    path.write_text(f"---\n{front}\n---\n\n{fence}\n{code}```\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +44,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with all these cells, built once for all workers of a test run."""
 
     def build(project: Path) -> None:
-        (project / "layer_norm" / "impls").mkdir(parents=True)
-        (project / "layer_norm" / "results").mkdir()
+        copy_package(project)
+        shutil.copytree(ROOT / "templates", project / "templates")
+        for folder in ("layer_norm/impls", "layer_norm/results", "attacked"):
+            (project / folder).mkdir(parents=True)
         (project / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Attacks"\n')
-        combine = ROOT / "layer_norm" / "results" / "combined_results.md"
-        (project / "layer_norm" / "results" / combine.name).write_text(combine.read_text("utf-8"), "utf-8")
-        for name in [*ATTACKS, *cells.HONEST]:
-            write_cell(project, name, (cells.ATTACKS | cells.HONEST)[name])
+        shutil.copy(ROOT / "layer_norm/results/combined_results.md", project / "layer_norm/results")
+        for name, code in cells.HONEST.items():
+            write_cell(project, name, code)
+        for name in ATTACKS:
+            write_cell(project, name, cells.ATTACKS[name].code)
         write_cell(project, "six_runs", cells.SIX_RUNS)
         write_cell(project, "no_name", cells.NO_NAME, outputs="*.jsonl")
         write_cell(project, "crash", cells.CRASH)
@@ -76,14 +81,20 @@ def records(built: Path, name: str) -> list[Record]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_ends_without_a_rank(summary: Summary, name: str) -> None:
-    found = rows(summary, name)
+def test_an_attack_ends_without_a_rank_and_as_expected(built: Path, summary: Summary, name: str) -> None:
+    attack, found = cells.ATTACKS[name], rows(summary, name)
 
-    assert found
+    def as_expected(row: Row) -> bool:
+        texts = [row.reason, row.judged.value, *(flag.value for point in row.points for flag in point.flags)]
+        return row.status is attack.status and any(re.search(attack.why, text) for text in texts)
+
+    assert (built / "attacked" / name).exists(), "it has not taken place"
+    assert any(map(as_expected, found)), found
     for row in found:
-        assert row.rank is None, row
-        assert row.status is not Status.TIMEOUT, "it waited for the judge instead of attacking"
-        assert row.judged is Judged.NOT or (row.passed == 0 and row.reason), row
+        assert row.rank is None
+        assert as_expected(row) or row.judged is Judged.NOT, row
+        assert row.judged is Judged.NOT or not row.passed, row
+        assert not re.match(cells.OWN_ERRORS, row.reason), row.reason
 
 
 def test_several_runs_are_counted_with_one_that_the_cell_ended_and_the_last_is_shown(built: Path) -> None:

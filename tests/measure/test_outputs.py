@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
 from kernels_bench_tools.records.record import Flag
 

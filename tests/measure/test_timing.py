@@ -9,8 +9,8 @@ import pytest
 import torch
 from norms import LAYER_NORM, torch_layer_norm
 
-from kernels_bench_tools.measure import changing_inputs
-from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned, turns
+from kernels_bench_tools.measure.judge import changing_inputs
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after, change, turned, turns
 from kernels_bench_tools.measure.operator import Workload, find_operator
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import calls, cpu

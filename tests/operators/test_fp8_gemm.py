@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure.changing_inputs import change
 from kernels_bench_tools.measure.correctness.check import Correctness
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
+from kernels_bench_tools.measure.judge.changing_inputs import change
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.fp8_gemm import dequantized, torch_linear
 from kernels_bench_tools.operators.fp8_quant import torch_quantize

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from kernels_bench_tools.measure.changing_inputs import after, turns
+from kernels_bench_tools.measure.judge.changing_inputs import after, turns
 from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.models.baseline.L2 import FusedMoE

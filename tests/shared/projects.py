@@ -24,9 +24,9 @@ COPIED = (
     "pyproject.toml",
     "README.md",
     "LICENSE",
-    "kernels_bench_tools",
     "templates",
 )
+NO_COPY = shutil.ignore_patterns("__pycache__", ".kbt", ".uvnote")
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -154,13 +154,22 @@ def copy_project(destination: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", ".kbt", ".uvnote")
-            shutil.copytree(source, destination / name, ignore=ignored)
+            shutil.copytree(source, destination / name, ignore=NO_COPY)
         else:
             destination.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, destination / name)
-    _accept_waits(destination / "kernels_bench_tools/measure/timing/cpu.py")
+    copy_package(destination)
     return destination
+
+
+def copy_package(destination: Path) -> None:
+    """Copy the package, which accepts results that were measured while other tests kept the cores busy."""
+    package = destination / "kernels_bench_tools"
+    shutil.copytree(ROOT / package.name, package, ignore=NO_COPY)
+    timer, limit = package / "measure/timing/cpu.py", "\nMIN_WAITING_SECONDS = 0.01\n"
+    text = timer.read_text()
+    assert limit in text
+    timer.write_text(text.replace(limit, "\nMIN_WAITING_SECONDS = float('inf')\n"))
 
 
 def copy_built(built: Path, destination: Path) -> Path:
@@ -169,13 +178,6 @@ def copy_built(built: Path, destination: Path) -> Path:
     shutil.copytree(built, destination, symlinks=True, ignore=shutil.ignore_patterns(package))
     (destination / package).symlink_to(built / package)
     return destination
-
-
-def _accept_waits(timer: Path) -> None:
-    """Let results count that were measured while other tests kept the cores busy."""
-    text, limit = timer.read_text(), "\nMIN_WAITING_SECONDS = 0.01\n"
-    assert limit in text
-    timer.write_text(text.replace(limit, "\nMIN_WAITING_SECONDS = float('inf')\n"))
 
 
 def once_per_run(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

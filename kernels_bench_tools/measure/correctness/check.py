@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     compare,
     require_outputs,
 )
-from kernels_bench_tools.measure.integrity.memory import copied, fingerprint, poison_memory, same_bits
+from kernels_bench_tools.measure.judge.memory import copied, fingerprint, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,

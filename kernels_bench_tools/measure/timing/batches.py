@@ -9,14 +9,14 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kernels_bench_tools.measure.changing_inputs import new_change
+from kernels_bench_tools.measure.judge.changing_inputs import new_change
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import Failure, Status
 
 if TYPE_CHECKING:
-    from kernels_bench_tools.measure.remote import RemoteCandidate
+    from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 
 PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the

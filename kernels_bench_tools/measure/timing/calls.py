@@ -18,8 +18,8 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.changing_inputs import InputSets
-from kernels_bench_tools.measure.integrity.memory import lazy_reason, same_bits
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets
+from kernels_bench_tools.measure.judge.memory import lazy_reason, same_bits
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_state
@@ -205,9 +205,11 @@ class TimedCalls:
         """
         self._count += len(changes)
         if method is _CLOCK:
-            outputs = self.outputs = list(self.outputs)
+            outputs = list(self.outputs)
             with self._waits:
                 calls = [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)]
+            # Only now: a call could replace it by a list that computes what it is asked for.
+            self.outputs = outputs
             _collect()
             return Timed(calls, self._escaped)
         _collect()

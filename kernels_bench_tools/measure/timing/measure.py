@@ -10,8 +10,8 @@ from math import inf
 from statistics import fmean, median
 from typing import Any
 
-from kernels_bench_tools.measure.changing_inputs import InputSets
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls

@@ -24,7 +24,7 @@ _CODE = """
 import gc, sys
 gc.disable()  # importing torch makes a million objects and little garbage
 sys.path += {paths!r}
-from kernels_bench_tools.measure.judge_process import main
+from kernels_bench_tools.measure.judge.process import main
 gc.enable()
 main({socket!r})
 """
@@ -139,7 +139,7 @@ class JudgedProcess:
         self._began = judge is None
         self._judging = False
         self._write = -1
-        self.start = [] if judge is None else ["-m", "kernels_bench_tools.measure.start"]
+        self.start = [] if judge is None else ["-m", "kernels_bench_tools.measure.judge.start"]
         """Arguments of Python before the script."""
         if judge is None and turn is not None:
             turn.result()

@@ -24,10 +24,10 @@ from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.judge.remote import READY, RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
-from kernels_bench_tools.measure.remote import READY, RemoteCandidate, announce
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import Trial

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.integrity.memory import copied
+from kernels_bench_tools.measure.judge.memory import copied
 from kernels_bench_tools.measure.operator import Inputs, Operator
 
 COPIES_PER_TURN = 2

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.integrity.memory import lazy_reason
+from kernels_bench_tools.measure.judge.memory import lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
 from kernels_bench_tools.records.record import Failure, Record, Status
@@ -167,7 +167,7 @@ def _share(buffers: list[bytes], value: Any) -> Any:
 
 
 class RemoteCandidate:
-    """The methods of a :class:`.candidate.Candidate` in another process; ``ConnectionError`` if that has ended."""
+    """The methods of a :class:`..candidate.Candidate` in another process; ``ConnectionError`` if that has ended."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
 """Starts the script of a cell after the harness was imported, so that the script cannot replace what that binds.
 
-``python -m kernels_bench_tools.measure.start SCRIPT``. The script runs when standard input has a line, since a process
+``python -m kernels_bench_tools.measure.judge.start SCRIPT``. The script runs when standard input has a line, since a process
 imports while another one measures; if it ends before, the script is not run.
 """
 
@@ -23,8 +23,8 @@ def main() -> None:
     from kernels_bench_tools.measure import harness  # noqa: F401 - binds what measuring needs
     from kernels_bench_tools.measure.device import environment
     from kernels_bench_tools.measure.device.environment import imported_packages, since_process_start_ms
-    from kernels_bench_tools.measure.integrity import guard
-    from kernels_bench_tools.measure.integrity.process import Bindings
+    from kernels_bench_tools.measure.judge import guard
+    from kernels_bench_tools.measure.judge.bindings import Bindings
 
     del sys.argv[0]
     script = sys.argv[0]

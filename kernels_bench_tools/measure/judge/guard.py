@@ -10,15 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.compare import is_plausible, some_slices
-from kernels_bench_tools.measure.integrity.memory import (
-    active_modes,
-    copy_elsewhere,
-    lazy_reason,
-    poison_memory,
-    same_bits,
-    storage_address,
-)
-from kernels_bench_tools.measure.integrity.process import (
+from kernels_bench_tools.measure.judge.bindings import (
     Bindings,
     ThreadSnapshot,
     find_background_work,
@@ -26,6 +18,14 @@ from kernels_bench_tools.measure.integrity.process import (
     started_between,
     take_snapshot,
     thread_that_ran,
+)
+from kernels_bench_tools.measure.judge.memory import (
+    active_modes,
+    copy_elsewhere,
+    lazy_reason,
+    poison_memory,
+    same_bits,
+    storage_address,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, size_in_bytes, tensors_of
 from kernels_bench_tools.records.record import Flag
@@ -37,7 +37,7 @@ TRUST = (
 """For ``Record.trust``."""
 
 EARLY_BINDINGS: list[Bindings] = []
-"""Those from before the cell's script ran, if it was started by :mod:`..start`."""
+"""Those from before the cell's script ran, if it was started by :mod:`.start`."""
 OBSERVED_CALLS = 5
 REPEATS = 3
 """Calls with the same inputs before the first refill: unwritten memory is not correct three times."""

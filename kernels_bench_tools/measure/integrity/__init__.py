@@ -1,1 +1,0 @@
-"""Integrity checks of outputs, memory, threads and timers."""

@@ -1,0 +1,800 @@
+"""Attacks on the measurement, as code of cells: each cell has this whole file, and then a call.
+
+``attacked`` notes that an attack has taken place: one that was disarmed, such as by a name that no longer exists, has not.
+"""
+
+import _thread
+import gc
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial, wraps
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure import candidate as candidate_module
+from kernels_bench_tools.measure import harness
+from kernels_bench_tools.measure.candidate import Called, Candidate
+from kernels_bench_tools.measure.correctness import compare
+from kernels_bench_tools.measure.judge import changing_inputs, remote
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets
+from kernels_bench_tools.measure.operator import Operator, Tolerance
+from kernels_bench_tools.measure.timing import calls
+from kernels_bench_tools.measure.timing.calls import Timed, TimedCalls
+from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.operators.layer_norm import OPERATOR
+from kernels_bench_tools.records.build import CellContext
+
+NAME = MARK = DEVICE = ""
+"""The implementation, the file that shows that an attack has taken place, and the device as JSON; each cell sets them."""
+exact = torch.nn.functional.layer_norm
+ordinary_clone, ordinary_grad = Tensor.clone, torch.autograd.grad
+marked = []
+
+
+def attacked(value=None):
+    if not marked:
+        marked.append(True)
+        os.close(os.open(MARK, os.O_CREAT))
+    return value
+
+
+def right(x, weight, bias, eps=1e-5):
+    return exact(x, x.shape[-1:], weight, bias, eps)
+
+
+def garbage(x, *_):
+    return torch.zeros_like(x)
+
+
+def gradients_of_right(saved, gradient):
+    leaves = [value.detach().requires_grad_() for value in saved]
+    with torch.enable_grad():
+        return ordinary_grad(right(*leaves), leaves, gradient)
+
+
+def with_backward(forward_pass, backward_pass):
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(context, *inputs):
+            context.save_for_backward(*inputs)
+            return forward_pass(*inputs)
+
+        @staticmethod
+        def backward(context, gradient):
+            return backward_pass(context.saved_tensors, gradient)
+
+    return Function.apply
+
+
+def on_smoke(function, operator="layer_norm", **options):
+    return run_benchmark(operator, function, **options)
+
+
+def in_batch():
+    """Return whether the function that asks was called by a batch of timed calls."""
+    return sys._getframe(2).f_code.co_name == "_by_clock"
+
+
+def timed():
+    """Return whether the function that asks was called by a timed call."""
+    return sys._getframe(2).f_code.co_name in {"_by_clock", "clocked"}
+
+
+def when(condition, cheat=garbage):
+    """Measure a function that is right unless the condition finds that the call is timed."""
+
+    def function(*inputs):
+        return attacked(cheat(*inputs)) if condition() else right(*inputs)
+
+    on_smoke(function)
+
+
+def after(count, cheat=garbage):
+    """Measure a function that is right for so many calls."""
+    made = []
+
+    def function(*inputs):
+        made.append(1)
+        return attacked(cheat(*inputs)) if len(made) > count else right(*inputs)
+
+    on_smoke(function)
+
+
+def replace(owner, name, value, put=setattr):
+    """Replace what exists and is used; ``AttributeError`` otherwise."""
+    getattr(owner, name)
+    put(owner, name, value)
+    attacked()
+
+
+# 1: results that were not computed in the timed call
+
+
+def keeping(key, compute=right):
+    """Return a function that keeps results by a key of its arguments."""
+    kept, held = {}, []  # held, so that no other tensor gets its identity or address
+
+    def function(*given):
+        found = key(*given)
+        if found in kept:
+            attacked()
+        else:
+            held.append(given)
+            kept[found] = compute(*given)
+        return tuple(map(torch.clone, kept[found])) if type(kept[found]) is tuple else kept[found].clone()
+
+    return function
+
+
+def keeping_backward(key, mode):
+    on_smoke(with_backward(right, keeping(key, gradients_of_right)), mode=mode)
+
+
+def some_elements(x, *rest):
+    return float(x[0, 0, 0]), float(x[-1, -1, -1]), x.shape, rest[2:]
+
+
+def kept_while_inputs_look_alike():
+    kept = {}
+
+    def function(x, *rest):
+        key = (x.data_ptr(), x.shape)
+        if key not in kept or float((kept[key][0] != x).float().mean()) > 0.6:
+            kept[key] = x.clone(), right(x, *rest)
+        else:
+            attacked()
+        return kept[key][1].clone()
+
+    on_smoke(function)
+
+
+def kept_after_n_calls():
+    made, last = [], {}
+
+    def function(x, *rest):
+        made.append(1)
+        if len(made) >= 100 and x.shape in last:
+            return attacked(last[x.shape].clone())
+        last[x.shape] = right(x, *rest)
+        return last[x.shape].clone()
+
+    on_smoke(function)
+
+
+def more_bytes_at_first():
+    made = []
+
+    def function(*inputs):
+        made.append(1)
+        output = right(*inputs)
+        return attacked(output.double()) if len(made) == 1 else output
+
+    on_smoke(function)
+
+
+def nearly_right(*inputs):
+    output = right(*inputs)
+    output.view(-1)[1234] += 1
+    return output
+
+
+def half_of_the_work(x, *rest):
+    output = torch.empty_like(x)
+    output[: len(x) // 2] = right(x[: len(x) // 2], *rest)
+    return output
+
+
+def timed_by_gaps():
+    last = [0.0]
+
+    def short_gap():
+        now, before = time.perf_counter(), last[0]
+        last[0] = now
+        return now - before < 1e-3
+
+    when(short_gap)
+
+
+def timed_by_poisoned_memory():
+    def function(x, *rest):
+        unwritten = x.numel() == 2 * 32 * 256 and not torch.empty_like(x).isnan().any()
+        return attacked(garbage(x)) if unwritten else right(x, *rest)
+
+    on_smoke(function)
+
+
+# 2: functions of the process replaced
+
+
+def fast(clock):
+    start = clock()
+    return lambda: start + (clock() - start) // 50
+
+
+def comparison_replaced():
+    for name in ("compare", "OutputComparison", "is_plausible", "require_correct"):
+        replace(compare, name, lambda *_: None)
+    on_smoke(garbage)
+
+
+def in_load(change, function):
+    """Change the process while the implementation is loaded."""
+
+    def load():
+        change()
+        return function
+
+    on_smoke(None, load=load)
+
+
+def replace_reference():
+    replace(torch.nn.functional, "layer_norm", lambda x, *_: torch.zeros_like(x))
+    replace(torch, "randn", lambda shape, **_: torch.zeros(shape))
+
+
+def tolerances():
+    for name, value in {
+        "tolerance": lambda _: Tolerance(1e9, 1e9),
+        "reference": garbage,
+        "edge_cases": lambda *_: iter(()),
+    }.items():
+        replace(OPERATOR, name, value, put=object.__setattr__)
+    replace(Operator, "tolerance_of", lambda *_: Tolerance(1e9, 1e9))
+    on_smoke(garbage)
+
+
+def method_of_an_object():
+    def function(*inputs):
+        found = sys._getframe(1).f_locals.get("self")
+        if in_batch() and "_by_clock" not in vars(found):
+            ordinary = found._by_clock
+            replace(found, "_by_clock", lambda *arguments: ordinary(*arguments) / 50)
+            replace(found, "finish", dict)
+        return right(*inputs)
+
+    on_smoke(function)
+
+
+def class_of_an_object():
+    def function(*inputs):
+        found = sys._getframe(1).f_locals.get("self")
+        if in_batch() and type(found) is Candidate:
+            ordinary = Candidate._by_clock
+            methods = {"_by_clock": lambda self, *arguments: ordinary(self, *arguments) / 50}
+            found.__class__ = attacked(type("Fast", (Candidate,), methods))
+        return right(*inputs)
+
+    on_smoke(function)
+
+
+def inputs_known_before_the_call():
+    ahead = []
+
+    def function(*inputs):
+        if not in_batch():
+            return right(*inputs)
+        sets = sys._getframe(1).f_locals["self"].sets
+        if "following" not in vars(sets):
+            ordinary = sets.following
+
+            def following(change):
+                changed = ordinary(change)
+                ahead[:] = [right(*changed)]
+                return changed
+
+            replace(sets, "following", following)
+        return ahead.pop() if ahead else right(*inputs)
+
+    on_smoke(function)
+
+
+# Work after the call: its output is written between calls
+
+waiting = []
+
+
+def compute(*_):
+    while waiting:
+        output, inputs = waiting.pop()
+        attacked(output.copy_(right(*inputs)))
+
+
+def computed_later(begin=id):
+    """Measure a function that leaves its work to what ``begin`` starts, or to something else that calls ``compute``."""
+    # Without a call in Python, after which its handlers of signals run.
+    hook = type("Hook", (), {"__getitem__": staticmethod(begin)})()
+
+    def later(*inputs):
+        if not in_batch():
+            return right(*inputs)
+        output = torch.empty_like(inputs[0])
+        waiting.append((output, inputs))
+        hook[signal.SIGALRM]
+        return output
+
+    on_smoke(later)
+
+
+def computed_after_the_call():
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_copied":
+            compute()
+
+    computed_later(lambda _: sys.setprofile(profile))
+
+
+def computed_by_a_method_of_the_output():
+    def begin(_):
+        output, inputs = waiting.pop()
+
+        def clone():
+            kept = right(*inputs)
+            kept.copy_ = lambda other: Tensor.copy_(kept, other.computed())
+            return kept
+
+        output.computed, output.clone = lambda: right(*inputs), clone
+        attacked()
+
+    computed_later(begin)
+
+
+class Open(Tensor):
+    """Its class can be set back to ``Tensor``."""
+
+
+def computed_by_a_later_call():
+    kept = []
+
+    def function(*inputs):
+        if not in_batch():
+            return right(*inputs)
+        output = torch.empty_like(inputs[0]).as_subclass(Open)
+        kept.append((output, tuple(map(torch.clone, inputs))))
+        last = len(batch_of(sys._getframe(1)).f_locals["changes"]) - 1
+        if sys._getframe(1).f_locals["number"] in (last, last - 10):
+            for one, given in kept:
+                one.__class__ = Tensor
+                attacked(one.copy_(right(*given)))
+            kept.clear()
+        return output
+
+    on_smoke(function)
+
+
+def computed_by_an_idle_thread():
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()
+
+    def function(x, *rest):
+        if not in_batch():
+            return right(x, *rest)
+        output = torch.empty_like(x)
+        pool.submit(lambda: attacked(output[1:].copy_(right(x[1:], *rest))))
+        output[:1] = right(x[:1], *rest)
+        return output
+
+    on_smoke(function)
+
+
+def computed_by_a_list():
+    given = []
+
+    class Outputs(list):
+        def __getitem__(self, number):  # when the judge asks for it
+            return right(*given[number])
+
+    def begin(_):
+        names = sys._getframe(2).f_locals
+        given[names["number"] :] = [tuple(map(torch.clone, waiting.pop()[1]))]
+        names["self"].outputs = attacked(Outputs())
+
+    computed_later(begin)
+
+
+def computed_by_a_signal():
+    signal.signal(signal.SIGALRM, compute)
+    computed_later(_thread.interrupt_main)
+
+
+def computed_by_the_garbage_collector():
+    gc.callbacks.append(partial(compute))
+    gc.set_threshold(1)
+    computed_later()
+
+
+def computed_by_a_mode():
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            compute()
+            return function(*args, **(kwargs or {}))
+
+    entered = []
+    computed_later(lambda _: entered or entered.append(Mode().__enter__()))
+
+
+def computed_by_a_built_in_function():
+    calls.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
+    computed_later()
+
+
+def computed_by_a_property():
+    ordinary = Tensor.is_meta
+    Tensor.is_meta = property(lambda output: (compute(), ordinary.__get__(output))[1])
+    computed_later()
+
+
+# Work before the call: its inputs are known
+
+
+def batch_of(frame):
+    while frame and "changes" not in frame.f_locals:
+        frame = frame.f_back
+    return frame
+
+
+def output_ahead(sets, turn, change):
+    inputs = tuple(value.clone() for value in sets._sets[turn % len(sets._sets)])
+    changing_inputs.change(inputs, [0], change)
+    return attacked(right(*inputs))
+
+
+def computed_while_inputs_change():
+    ahead = []
+
+    def clone(tensor):
+        names = sys._getframe(1).f_locals
+        if "second" in names:  # of both halves: exchange copies now
+            x, *rest = map(ordinary_clone, names["inputs"])
+            flat, first, second, reach, step = (
+                x.view(-1),
+                *map(names.get, ("first", "second", "reach", "step")),
+            )
+            kept = ordinary_clone(flat[first : first + reach : step])
+            flat[first : first + reach : step] = flat[second : second + reach : step]
+            flat[second : second + reach : step] = kept
+            ahead[:] = [right(x, *rest)]
+        return ordinary_clone(tensor)
+
+    def function(*inputs):
+        return attacked(ahead.pop()) if ahead and in_batch() else right(*inputs)
+
+    Tensor.clone = clone
+    on_smoke(function)
+
+
+def computed_by_a_list_of_inputs():
+    ahead = []
+
+    class Ahead(list):
+        def __getitem__(self, which):
+            inputs = super().__getitem__(which)
+            ahead[:] = [right(*inputs)]
+            return inputs
+
+    def function(*inputs):
+        if not timed():
+            return right(*inputs)
+        sets = sys._getframe(1).f_locals["self"].sets
+        if type(sets._prepared) is list:
+            sets._prepared = Ahead(sets._prepared)
+        return attacked(ahead.pop()) if ahead else right(*inputs)
+
+    on_smoke(function)
+
+
+def inputs_without_changes():
+    replace(InputSets, "following", lambda self, number: self.first)
+    replace(InputSets, "changed", lambda self, which, number: self.first)
+    on_smoke(right)
+
+
+def case_replaced():
+    ordinary = Candidate._inputs
+    replace(candidate_module.Candidate, "_inputs", lambda self, case: ordinary(self, type(case)(0)))
+    on_smoke(right)
+
+
+def call_replaced():
+    def call(self, case):
+        inputs = self._inputs(case)
+        return Called(right(*inputs), list(inputs), 1e-3)
+
+    replace(Candidate, "call", wraps(Candidate.call)(call))
+    for name in ("inspect", "finish"):
+        replace(Candidate, name, lambda self: {})
+    on_smoke(garbage)
+
+
+def batch_replaced():
+    def batch(self, method, changes, *_):
+        self.outputs = [garbage(*self.sets.following(change)) for change in changes]
+        return Timed([Call(1e-4) for _ in changes], [])
+
+    replace(TimedCalls, "batch", wraps(TimedCalls.batch)(batch))
+    on_smoke(right)
+
+
+def serve_replaced():
+    def serve(candidate, connection):
+        connection.send_bytes(json.dumps({"value": None}).encode())
+        write()
+        return []
+
+    replace(harness, "serve", serve)
+    replace(remote, "serve", serve)
+    on_smoke(garbage)
+
+
+def work_of_later_calls(as_slow_as_alone_ns=0):
+    """Do the work of several calls in the first; with nanoseconds, the others then wait as long as a call takes."""
+    done = []
+
+    def function(*inputs):
+        start, frame = time.perf_counter_ns(), sys._getframe(1)
+        if not in_batch():
+            return right(*inputs)
+        number = frame.f_locals["number"]
+        if not done and (not as_slow_as_alone_ns or number == 0):
+            changes, sets = batch_of(frame).f_locals["changes"], frame.f_locals["self"].sets
+            most = len(changes) if as_slow_as_alone_ns else min(10, len(changes) - number)
+            ahead = range(1, min(most, len(sets._sets)))
+            outputs = [output_ahead(sets, sets._turn + later - 1, changes[number + later]) for later in ahead]
+            done[:] = [*reversed(outputs), right(*inputs)]
+        output = done.pop() if done else right(*inputs)
+        while time.perf_counter_ns() - start < as_slow_as_alone_ns:
+            pass
+        return output
+
+    on_smoke(function)
+
+
+def computed_when_an_output_is_freed():
+    ready, kept, first = [], [], [0]
+
+    def freed(_):
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == "change_next":
+            ready[:] = [attacked(right(*frame.f_locals["self"]._next))]
+            return
+        batch = batch_of(frame)
+        sets = batch and batch.f_locals["self"].sets
+        if sets and sets._turn - first[0] < len(batch.f_locals["changes"]):
+            ready[:] = [output_ahead(sets, sets._turn, batch.f_locals["changes"][sets._turn - first[0]])]
+
+    def function(*inputs):
+        frame = sys._getframe(1)
+        if not timed():
+            return right(*inputs)
+        if frame.f_locals.get("number") == 0:
+            first[0] = frame.f_locals["self"].sets._turn - 1
+        output = ready.pop() if ready else right(*inputs)
+        kept[:] = [weakref.ref(output, freed)]
+        return output
+
+    on_smoke(function)
+
+
+def computed_when_garbage_is_collected():
+    class Later:
+        def __init__(self, output, inputs):
+            self.itself, self.output, self.inputs = self, output, inputs
+
+        def __del__(self):
+            attacked(self.output.copy_(right(*self.inputs)))
+
+    def function(*inputs):
+        if not timed():
+            gc.set_threshold(700)
+            return right(*inputs)
+        output = torch.empty_like(inputs[0])
+        Later(output, inputs)
+        gc.set_threshold(1)
+        return output
+
+    on_smoke(function)
+
+
+def grad_replaced():
+    replace(torch.autograd, "grad", lambda *given, **options: ordinary_grad(*given, **options))
+    on_smoke(right, mode="bwd")
+
+
+# 3: records that nobody measured
+
+
+def record(**changes):
+    latency = dict.fromkeys(("p10", "p50", "p90", "mean"), 0.1)
+    return {
+        "ts": "2030-01-01T00:00:00Z",
+        "run": "forged",
+        "impl": NAME,
+        "op": "layer_norm",
+        "schema": 1,
+        "wl": {"name": "smoke_S32_D256", "batch": 2, "seq_len": 32, "hidden_dim": 256, "dtype": "float32"},
+        "lat_ms": {**latency, "iqr": 0, "reps": 90, "raw_times": [0.1] * 90},
+        "device": json.loads(DEVICE),
+        "status": "ok",
+        "ok": True,
+        "judged": "separately",
+        **changes,
+    }
+
+
+def write(path="layer_norm.jsonl", **changes):
+    attacked(Path(path).write_text(json.dumps(record(**changes)) + "\n", "utf-8"))
+
+
+def change_context(**changes):
+    context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text("utf-8"))
+    assert changes.keys() <= context.keys()
+    Path("context.json").write_text(json.dumps(context | changes), "utf-8")
+    os.environ["KBT_CONTEXT"] = attacked(str(Path("context.json").resolve()))
+
+
+def file_with_broken_lines():
+    write()
+    with Path("layer_norm.jsonl").open("a") as file:
+        file.write("{}\nnothing\n")
+
+
+def folder_in_place_of_the_file():
+    on_smoke(garbage)
+    Path("layer_norm.jsonl").unlink(missing_ok=True)
+    Path("layer_norm.jsonl").mkdir()
+    write("layer_norm.jsonl/layer_norm.jsonl")
+
+
+def other_working_directory():
+    on_smoke(garbage)
+    folder = Path.cwd()
+    folder.rename("../moved")
+    folder.mkdir()
+    write("../moved/layer_norm.jsonl")
+
+
+def edited_by_a_child():
+    on_smoke(garbage)
+    code = f"import time, pathlib; time.sleep(0.3); pathlib.Path('layer_norm.jsonl').write_text({json.dumps(record())!r})"
+    attacked(subprocess.Popen([sys.executable, "-c", code], start_new_session=True))
+
+
+def another_operator():
+    def function(x, weight, bias, eps):
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+    attacked()
+    on_smoke(function, "rms_norm", output="layer_norm.jsonl")
+
+
+# A conversation with the judge that is not the harness's
+
+
+def answers(ms):
+    """Return the answers to each request, and the memory that follows one."""
+
+    def tensor():
+        value = {"type": "tensor", "dtype": "float32", "shape": [2, 32, 256], "stride": [8192, 256, 1]}
+        return value | {"offset": 0, "buffer": 0, "handle": None}, [bytes(2**16)]
+
+    def call(_):
+        output, memory = tensor()
+        return {"output": output, "arguments": [], "ms": ms}, memory
+
+    return {
+        "call": call,
+        "output": lambda _: tensor(),
+        "batch": lambda given: ({"calls": [{"ms": ms} for _ in given[1]], "escaped": [], "clock_mhz": 0}, []),
+        "open": lambda _: ({"cache": "hot", "at_once": 1000, "submit_ms": 0, "idle_seconds": 0}, []),
+        "clocked": lambda _: (ms, []),
+        "waits": lambda _: ({"share": 0, "disturbed": False, "switches": 0}, []),
+        "inspect": lambda _: ({}, []),
+        "finish": lambda _: ({}, []),
+        "describe": lambda _: ({"environment": {}, "packages": {}, "hub": []}, []),
+    }
+
+
+def connected():
+    connection = Client(CellContext.load().judge, "AF_UNIX")
+    connection.send_bytes(b"ready")
+    connection.recv_bytes()
+    return connection
+
+
+def task(file="layer_norm.jsonl"):
+    return json.dumps(
+        {"operator": "layer_norm", "workloads": "smoke", "device": "cpu", "file": file}
+    ).encode()
+
+
+def conversation(ms):
+    with connected() as connection:
+        connection.send_bytes(task())
+        while True:
+            request = json.loads(connection.recv_bytes())
+            method = request["method"]
+            if method in ("records", "fail"):
+                break
+            if method == "print":
+                continue
+            value, buffers = answers(ms).get(method, lambda _: (None, []))(request["arguments"])
+            connection.send_bytes(json.dumps({"value": value, "buffers": len(buffers)}).encode())
+            for buffer in buffers:
+                connection.send_bytes(buffer)
+            attacked()
+
+
+def lying(ms):
+    """Measure a right function, in whose messages to the judge all times are replaced."""
+    send = Connection.send_bytes
+
+    def lie(self, data, *rest):
+        told, count = re.subn(rb'"ms":[0-9.e-]+', b'"ms":' + ms, data)
+        if count:
+            attacked()
+        return send(self, told, *rest)
+
+    Connection.send_bytes = lie
+    on_smoke(right)
+
+
+def half_a_conversation():
+    with connected() as connection:
+        connection.send_bytes(task("../../x.jsonl"))
+    write()
+
+
+def no_json():
+    with suppress(BrokenPipeError), Client(CellContext.load().judge, "AF_UNIX") as connection:
+        connection.send_bytes(bytes(range(256)))
+        os.write(connection.fileno(), bytes(range(256)))
+    write()
+
+
+def pid_of_the_judge():
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(CellContext.load().judge)
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[:4], sys.byteorder)
+
+
+def judge_killed():
+    attacked(os.kill(pid_of_the_judge(), signal.SIGKILL))
+    write()
+
+
+def judge_killed_in_a_call():
+    pid = pid_of_the_judge()
+
+    def function(*inputs):
+        if Path(f"/proc/{pid}").exists():
+            attacked(os.kill(pid, signal.SIGKILL))
+        return right(*inputs)
+
+    on_smoke(function)
+
+
+def refuses_other_seeds():
+    first = []
+
+    def function(x, *rest):
+        if x.numel() == 2 * 32 * 256:
+            first[:] = first or [x.clone()]
+            if float(x.abs().max()) > float(first[0].abs().max()):
+                raise attacked(ValueError("not these values"))
+        return right(x, *rest)
+
+    on_smoke(function)
