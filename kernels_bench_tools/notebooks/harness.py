@@ -1,4 +1,4 @@
-"""Where cells get this package from: ``[tool.kbt] harness``, and the lines for it in a cell's header.
+"""Where cells get this package from: ``[tool.kbt] harness``, and what a cell's header says of it.
 
 A header stays complete, so that uvnote and ``uv run`` need no project: the setting is one place to change them all.
 """
@@ -10,13 +10,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.header import PACKAGE, parse_requirement, uv_settings
+from kernels_bench_tools.notebooks.header import PACKAGE, parse_content, parse_requirement, uv_settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 EXPECTED = f'"{PACKAGE}==0.1.0", {{ path = "." }} or {{ git = "https://…", rev = "…" }}'
 
 _NAME = r"kernels[-_.]bench[-_.]tools"
-_STRING = re.compile(r"(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote)).)*)(?P=quote)(?!\s*=)")
-_ENTRY = re.compile(rf"#\s*([\"']?){_NAME}\1\s*=", re.IGNORECASE)
-_TABLE = re.compile(r"#\s*\[")
-_SOURCES = re.compile(r"#\s*\[\s*tool\s*\.\s*uv\s*\.\s*sources\s*\]")
+_ENTRY = re.compile(rf"(?m)^# *[\"']?{_NAME}[\"']? *=.*\n", re.IGNORECASE)
+_SOURCES = "# [tool.uv.sources]\n"
+_NO_SOURCES = re.compile(rf"(# *\n)*{re.escape(_SOURCES)}(?=(# *\n)*(# *\[|\Z))")
 _ORIGINS = ("path", "git", "url")
 _KEYS = (*_ORIGINS, "rev", "tag", "branch", "subdirectory", "editable")
 _ARCHIVES = (".whl", ".zip", ".gz")
@@ -106,36 +105,42 @@ def parse_harness(text: str, root: Path) -> Harness:
     return Harness(source={"path": Path(os.path.relpath(found, root)).as_posix()})
 
 
-def harness_lines(lines: Sequence[str], source: Mapping[str, Any], requirement: str) -> list[str] | None:
-    """Return the lines of a header, without its first and last, in which this package comes from ``source``.
+def with_harness(content: str, source: Mapping[str, Any], requirement: str) -> str | None:
+    """Return the content of a header in which this package comes from ``source``.
 
-    Lines that say so already, and the header of a cell that does not name this package, are returned as they are. None
-    if they cannot be changed one by one, such as those of ``sources = { … }``.
+    One that says so already, or does not name this package, is returned as it is; None if it cannot be changed line by
+    line, such as ``sources = { … }``.
     """
-    header = _parse(lines)
+    header = parse_content(content)
     listed = header.get("dependencies")
     listed = listed if isinstance(listed, list) else []
-    found = {one: ours for one in listed if isinstance(one, str) and (ours := _requirement(one))}
-    if len(found) != 1:
-        return list(lines)
-    if not isinstance(uv_settings(header).get("sources", {}), dict):
-        return None
+    found = {text: ours for text in listed if isinstance(text, str) and (ours := _requirement(text))}
+    sources = uv_settings(header).get("sources", {})
+    if len(found) != 1 or not isinstance(sources, dict):
+        return content if len(found) != 1 else None
     [(before, ours)] = found.items()
-    after = _with_extras(requirement, ours.extras)
+    wanted = _requirement(requirement)
+    after = requirement
+    if wanted and ours.extras - wanted.extras:
+        wanted.extras |= ours.extras
+        after = str(wanted)
     expected = copy.deepcopy(header)
     expected["dependencies"][listed.index(before)] = after
-    sources = expected.setdefault("tool", {}).setdefault("uv", {}).setdefault("sources", {})
-    for name in [name for name in sources if re.fullmatch(_NAME, name, re.IGNORECASE)]:
-        del sources[name]
-    if source:
-        sources[PACKAGE] = dict(source)
+    others = {name: table for name, table in sources.items() if not re.fullmatch(_NAME, name, re.IGNORECASE)}
+    settings = expected.setdefault("tool", {}).setdefault("uv", {})
+    settings["sources"] = {**others, PACKAGE: dict(source)} if source else others
     if _pruned(expected) == _pruned(header):
-        return list(lines)
-    changed = [_with_dependency(line, before, after) for line in lines]
-    if uv_settings(header).get("sources", {}).get(PACKAGE) != source:
-        changed = _with_source(changed, source)
+        return content
+    for quote in "\"'":
+        content = content.replace(f"{quote}{before}{quote}", f"{quote}{after}{quote}")
+    content = _ENTRY.sub("", content)
+    if source:
+        content = content if _SOURCES in content else f"{content}#\n{_SOURCES}"
+        content = content.replace(_SOURCES, f"{_SOURCES}# {PACKAGE} = {_inline(source)}\n")
+    else:
+        content = _NO_SOURCES.sub("", content)
     try:
-        return changed if _pruned(_parse(changed)) == _pruned(expected) else None
+        return content if _pruned(parse_content(content)) == _pruned(expected) else None
     except tomllib.TOMLDecodeError:
         return None
 
@@ -144,47 +149,6 @@ def _requirement(text: str) -> Requirement | None:
     """Return a requirement of this package; None if the text is another one, or none."""
     found = parse_requirement(text)
     return found if found and re.fullmatch(_NAME, found.name, re.IGNORECASE) else None
-
-
-def _with_extras(requirement: str, extras: set[str]) -> str:
-    """Return the requirement with these extras beside its own."""
-    found = _requirement(requirement)
-    if found is None or extras <= found.extras:
-        return requirement
-    found.extras |= extras
-    return str(found)
-
-
-def _with_dependency(line: str, before: str, after: str) -> str:
-    def replaced(match: re.Match[str]) -> str:
-        quote = match["quote"] if match["quote"] not in after else "'"
-        return f"{quote}{after}{quote}" if match["text"] == before else match[0]
-
-    return _STRING.sub(replaced, line) if before != after else line
-
-
-def _with_source(lines: list[str], source: Mapping[str, Any]) -> list[str]:
-    """Return the lines with this entry below ``[tool.uv.sources]``, or without one if it is empty."""
-    entry = [f"# {PACKAGE} = {_inline(source)}"] if source else []
-    start = next((number for number, line in enumerate(lines) if _SOURCES.match(line)), None)
-    if start is None:
-        return [*lines, "#", "# [tool.uv.sources]", *entry] if entry else lines
-    inside = range(
-        start + 1, next((n for n in range(start + 1, len(lines)) if _TABLE.match(lines[n])), len(lines))
-    )
-    old = next((number for number in inside if _ENTRY.match(lines[number])), None)
-    if old is not None:
-        others = any(lines[number].strip("# \t") for number in inside if number != old)
-        if entry or others:
-            return [*lines[:old], *entry, *lines[old + 1 :]]
-        while start and not lines[start - 1].strip("# \t"):
-            start -= 1
-        return [*lines[:start], *lines[old + 1 :]]
-    return [*lines[: inside.start], *entry, *lines[inside.start :]]
-
-
-def _parse(lines: Sequence[str]) -> dict[str, Any]:
-    return tomllib.loads("\n".join(line[2:] for line in lines))
 
 
 def _pruned(table: Any) -> Any:

@@ -61,13 +61,14 @@ def read_header(code: str) -> dict[str, Any] | None:
     if len(blocks) > 1:
         raise ValueError("there are two `# /// script` headers, and one is allowed")
     try:
-        return copy.deepcopy(_parse(blocks[0]["content"]))
+        return copy.deepcopy(parse_content(blocks[0]["content"]))
     except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
         raise ValueError(f"its header is not TOML: {error}") from error
 
 
 @lru_cache(256)
-def _parse(content: str) -> dict[str, Any]:
+def parse_content(content: str) -> dict[str, Any]:
+    """Return the table in the content of a header, which must not be changed; a ``ValueError`` if it is not TOML."""
     return tomllib.loads("\n".join(line[2:] for line in content.splitlines()))
 
 
@@ -183,15 +184,6 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def _wrong_requirement(line: int, text: str) -> HeaderProblem:
     return HeaderProblem(line, f"{text!r} is no requirement", "Such as torch==2.8.0, or name @ URL")
-
-
-def header_lines(code: str) -> range:
-    """Return the numbers of the lines of a script's header, counted from 0, without its first and last."""
-    block = _BLOCK.search(code + "\n")
-    if block is None:
-        return range(0)
-    first = code.count("\n", 0, block.start("content"))
-    return range(first, first + block["content"].count("\n"))
 
 
 def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:

@@ -5,45 +5,45 @@ Nothing else in the files changes.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.notebooks import harness as own
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.notebooks.harness import Harness, harness_lines
 from kernels_bench_tools.notebooks.header import (
     EXCLUDE_NEWER,
     has_undated_packages,
-    header_lines,
+    parse_content,
     read_header,
+    split_header,
     uv_settings,
 )
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.notebooks.survey import Survey, select_notebooks, survey_targets
 
-_LINE = re.compile(
-    rb"(?P<before>[ \t]*#[ \t]*(?:tool\.uv\.)?exclude-newer[ \t]*=[ \t]*(?P<quote>[\"']))(?P<date>[^\"']*)(?P=quote)"
-)
-_KBT = re.compile(r"\[\s*tool\s*\.\s*kbt\s*\]")
-_SETTING = re.compile(r"\s*harness\s*=")
+_DATE = re.compile(rf"(?m)^(# *(?:tool\.uv\.)?{EXCLUDE_NEWER} *= *)([\"'])[^\"'\n]*\2")
+_KBT = re.compile(r"(?m)^\[ *tool *\. *kbt *\].*\n(?P<body>(?:^(?!\[).*\n?)*)")
+_SETTING = re.compile(r"(?m)^ *harness *=.*\n?")
 
 
 @dataclass(frozen=True)
 class HeaderChange:
-    """New lines of one header."""
+    """New content of one header."""
 
     path: Path
-    first: int
-    """Index in the file of the first of these lines."""
-    before: tuple[bytes, ...]
-    after: tuple[bytes, ...]
+    line: int
+    """Index in the file of the first line of the content."""
+    before: str
+    after: str
     said: str
     """File within the project, line and, of a date, what changes."""
 
@@ -78,8 +78,24 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
     survey, _ = survey_targets(project, targets)
     notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
     cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
-    changes = _once(_date_change(project, notebook, cell, after) for notebook, cell in cells)
-    return changes, sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
+    changes: list[HeaderChange] = []
+    for notebook, cell in cells:
+        header = copy.deepcopy(read_header(cell.code))
+        before = uv_settings(header).get(EXCLUDE_NEWER)
+        if header is None or before is None or before == after:
+            continue
+        header["tool"]["uv"][EXCLUDE_NEWER] = after
+        content = split_header(cell.code)[1]
+        date = _DATE.search(content)
+        changed = _DATE.sub(rf"\g<1>\g<2>{after}\g<2>", content)
+        if date is None or parse_content(changed) != header:
+            where, what = f"{notebook.name}:{cell.file_line}", f"the {EXCLUDE_NEWER} of cell {cell.id!r}"
+            expected = f'A line of its own below `# [tool.uv]`: `# {EXCLUDE_NEWER} = "YYYY-MM-DDT00:00:00Z"`'
+            raise NotebookError(where, f"{what} cannot be changed", expected)
+        change = _located(project, notebook, cell, changed)
+        line = change.line + content.count("\n", 0, date.start()) + 1
+        changes.append(replace(change, said=f"{project.relative(change.path)}:{line}: {before} -> {after}"))
+    return _once(changes), sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
 
 def find_harness_changes(project: Project) -> list[HeaderChange]:
@@ -95,127 +111,105 @@ def find_harness_changes(project: Project) -> list[HeaderChange]:
 
 def harness_advice(project: Project, survey: Survey) -> list[str]:
     """Return a line for each notebook in which this package comes from elsewhere than the project says."""
-    advice = (_harness_advice(project, notebook) for notebook in survey.notebooks.values())
-    return [line for line in advice if line]
+    advice = []
+    for notebook in survey.notebooks.values():
+        for cell in notebook.active_cells:
+            try:
+                change = _harness_change(project, notebook, cell)
+            except NotebookError as error:
+                advice.append(str(error))
+                break
+            if change:
+                advice.append(
+                    f"{notebook.name}:{cell.file_line}: cell {cell.id!r} does not take this package from "
+                    f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
+                )
+                break
+    return advice
 
 
 def apply_changes(changes: Iterable[HeaderChange]) -> None:
     """Write the new lines; every other byte of the files is kept."""
-    for change in sorted(changes, key=lambda change: change.first, reverse=True):
+    for change in sorted(changes, key=lambda change: change.line, reverse=True):
         lines = change.path.read_bytes().split(b"\n")
-        lines[change.first : change.first + len(change.before)] = change.after
+        end = b"\r" if lines[change.line].endswith(b"\r") else b""
+        after = [line.encode() + end for line in change.after.splitlines()]
+        lines[change.line : change.line + change.before.count("\n")] = after
         write_atomically(change.path, b"\n".join(lines))
 
 
 def with_harness(project: Project, path: Path, text: str) -> str:
     """Return the text of a notebook for ``path`` whose first header has this package as the project says."""
-    inside = header_lines(text)
-    lines = text.split("\n")
-    found = _harness_lines(project, path, [lines[number] for number in inside])
-    if found is None:
+    content = split_header(text)[1]
+    changed = _with_harness(project, path, content)
+    if changed is None:
         raise _not_changeable(project.relative(path), "its cell")
-    return "\n".join([*lines[: inside.start], *found, *lines[inside.stop :]])
+    return text.replace(content, changed, 1)
 
 
-def write_setting(project: Project, harness: Harness) -> None:
+def write_setting(project: Project, harness: own.Harness) -> None:
     """Set ``[tool.kbt] harness`` in the project's ``pyproject.toml``, where every other byte is kept."""
     path = project.root / "pyproject.toml"
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:
         text = ""
-    expected = tomllib.loads(text)
-    setting = f"harness = {harness.setting()}"
-    lines = text.split("\n")
-    start = next((number for number, line in enumerate(lines) if _KBT.match(line)), None)
-    if start is not None:
-        end = next((n for n in range(start + 1, len(lines)) if lines[n].startswith("[")), len(lines))
-        old = next((n for n in range(start + 1, end) if _SETTING.match(lines[n])), None)
+    expected, table = tomllib.loads(text), _KBT.search(text)
+    setting, changed = f"harness = {harness.setting()}", ""
+    if table:
         expected["tool"]["kbt"]["harness"] = tomllib.loads(setting)["harness"]
-        line = setting + ("\r" if lines[start].endswith("\r") else "")
-        lines[start + 1 if old is None else old : start + 1 if old is None else old + 1] = [line]
+        start, end = table.span("body")
+        line_end = "\r\n" if text[:start].endswith("\r\n") else "\n"
+        changed = text[:start] + setting + line_end + _SETTING.sub("", text[start:end]) + text[end:]
     try:
-        same = start is not None and tomllib.loads("\n".join(lines)) == expected
+        same = table is not None and tomllib.loads(changed) == expected
     except tomllib.TOMLDecodeError:
         same = False
     if not same:
         raise ProjectError(
             str(path), f"`{setting}` cannot be added", "A table [tool.kbt] on lines of its own"
         )
-    write_atomically(path, "\n".join(lines).encode())
-
-
-def _harness_advice(project: Project, notebook: Notebook) -> str:
-    for cell in notebook.active_cells:
-        try:
-            change = _harness_change(project, notebook, cell)
-        except NotebookError as error:
-            return str(error)
-        if change:
-            return (
-                f"{notebook.name}:{cell.file_line}: cell {cell.id!r} does not take this package from "
-                f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
-            )
-    return ""
+    write_atomically(path, changed.encode())
 
 
 def _harness_change(project: Project, notebook: Notebook, cell: Cell) -> HeaderChange | None:
-    inside, code = header_lines(cell.code), cell.code.split("\n")
-    lines = [code[number] for number in inside]
+    content = split_header(cell.code)[1]
     try:
-        found = _harness_lines(project, notebook.path, lines)
+        changed = _with_harness(project, notebook.path, content)
     except (ValueError, RecursionError):
         return None  # an error of the notebook
-    if found == lines:
+    if changed == content:
         return None
-    path, first = _position(notebook, cell)
-    written = path.read_bytes().split(b"\n")[first + inside.start : first + inside.stop]
-    if found is None or [line.decode(errors="replace").rstrip("\r") for line in written] != lines:
+    if changed is None:
         raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
-    end = "\r" if written[0].endswith(b"\r") else ""
-    after = tuple(f"{line}{end}".encode() for line in found)
-    said = f"{project.relative(path)}:{first or 1}"
-    return HeaderChange(path, first + inside.start, tuple(written), after, said)
+    return _located(project, notebook, cell, changed)
 
 
-def _harness_lines(project: Project, path: Path, lines: Sequence[str]) -> list[str] | None:
+def _with_harness(project: Project, path: Path, content: str) -> str | None:
     folder = path.parent / STATE_FOLDER / "cells"
-    harness = project.harness
-    return harness_lines(lines, harness.header_source(project.root, folder), harness.requirement)
+    source = project.harness.header_source(project.root, folder)
+    return own.with_harness(content, source, project.harness.requirement)
+
+
+def _located(project: Project, notebook: Notebook, cell: Cell, after: str) -> HeaderChange:
+    """Return the change of a cell's header to this content, in the file that holds the cell's code."""
+    path, first = notebook.path, cell.file_line
+    if cell.script is not None:
+        path, first = Path(os.path.normpath(notebook.path.parent / cell.script)), 0
+    before = split_header(cell.code)[1]
+    line = first + cell.code.count("\n", 0, cell.code.index(before))
+    lines = path.read_bytes().replace(b"\r\n", b"\n").split(b"\n")[line : line + before.count("\n")]
+    if b"\n".join([*lines, b""]) != before.encode():  # a fence that is indented
+        raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
+    return HeaderChange(path, line, before, after, f"{project.relative(path)}:{first or 1}")
 
 
 def _not_changeable(where: str, cell: str) -> NotebookError:
     what = f"where {cell} gets this package from cannot be changed"
-    return NotebookError(
-        where, what, "`dependencies`, and below it `[tool.uv.sources]`, on lines of their own"
+    expected = (
+        "A fence without indentation, `dependencies`, and below it `[tool.uv.sources]`, on lines of their own"
     )
-
-
-def _position(notebook: Notebook, cell: Cell) -> tuple[Path, int]:
-    """Return the file that holds a cell's code, and the index of the code's first line in it."""
-    if cell.script is not None:
-        return Path(os.path.normpath(notebook.path.parent / cell.script)), 0
-    return notebook.path, cell.file_line
-
-
-def _date_change(project: Project, notebook: Notebook, cell: Cell, after: str) -> HeaderChange | None:
-    before = uv_settings(read_header(cell.code)).get(EXCLUDE_NEWER)
-    if before is None or before == after:
-        return None
-    path, first = _position(notebook, cell)
-    lines = path.read_bytes().split(b"\n")
-    numbers = [first + number for number in header_lines(cell.code)]
-    found = [(number, match) for number in numbers if (match := _LINE.match(lines[number]))]
-    if [match["date"].decode(errors="replace") for _, match in found] != [before]:
-        where = f"{notebook.name}:{cell.file_line}"
-        what = f"the {EXCLUDE_NEWER} of cell {cell.id!r} cannot be changed"
-        expected = f'A line of its own below `# [tool.uv]`: `# {EXCLUDE_NEWER} = "YYYY-MM-DDT00:00:00Z"`'
-        raise NotebookError(where, what, expected)
-    [(number, match)] = found
-    line = lines[number]
-    changed = line[: match.start("date")] + after.encode() + line[match.end("date") :]
-    said = f"{project.relative(path)}:{number + 1}: {before} -> {after}"
-    return HeaderChange(path, number, (line,), (changed,), said)
+    return NotebookError(where, what, expected)
 
 
 def _once(changes: Iterable[HeaderChange | None]) -> list[HeaderChange]:
