@@ -24,12 +24,12 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of, oper
 from kernels_bench_tools.records.build import BuildRun, Unfinished
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.summary import Report
-from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.changes import read_report
 from kernels_bench_tools.results.missing import missing_summaries
+from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder

@@ -21,16 +21,17 @@ from kernels_bench_tools.records.build import (
     operator_of,
 )
 from kernels_bench_tools.records.committed import is_linked, record_files
+from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model_workloads import OPERATORS as MODEL_OPERATORS
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.records.settings import find_settings, operator_modules
-from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
+from kernels_bench_tools.report.paths import SitePaths, device_page, page_path, results_page
 from kernels_bench_tools.results.tables import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
 
@@ -154,6 +155,11 @@ class OperatorReport:
         cells = notebook.cells if notebook else []
         return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
 
+    def expected(self, row: Row, point: Point) -> str:
+        """Return why a row's notebook expects a failed result; empty if it does not."""
+        notebook = self.notebooks.get(row.implementation)
+        return notebook.front.expect.get(point.status.value, "") if notebook else ""
+
     @cached_property
     def notebooks(self) -> Mapping[str, NotebookRun]:
         """The notebook of each implementation that the project still has."""
@@ -249,6 +255,30 @@ def find_operators(
     named = _named_first(notebooks)
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
     return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
+
+
+@dataclass(frozen=True)
+class ReportDevice:
+    """A device of the report, with its operators."""
+
+    device: Device
+    path: str
+    """Site path of its page."""
+    operators: Sequence[tuple[OperatorReport, DeviceResults]]
+
+    @property
+    def views(self) -> list[DeviceSummary]:
+        """The views of all operators."""
+        return [view for _, device in self.operators for view in device.views]
+
+
+def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
+    """Return the devices of all operators: GPUs first, then by slug."""
+    found = grouped(
+        (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
+    )
+    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
+    return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
 
 
 def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:

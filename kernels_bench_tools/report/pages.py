@@ -5,33 +5,41 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 
-from kernels_bench_tools.records.build import NotebookRun
-from kernels_bench_tools.records.committed import EFFECTS
+from markupsafe import Markup
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.records.build import NotebookRun, operator_of
+from kernels_bench_tools.records.codec import read_committed, read_effects, read_records
+from kernels_bench_tools.records.committed import EFFECTS, cell_owner
+from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.model import model_and_framework
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
-from kernels_bench_tools.report import artifacts, devices, paths
+from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
-from kernels_bench_tools.report.details import device_details
-from kernels_bench_tools.report.devices import ReportDevice
-from kernels_bench_tools.report.effects import device_effects
-from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
+from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.imports import model_imports
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import (
     OperatorReport,
+    ReportDevice,
     implementation_id,
     notebook_title,
     unknown_names,
 )
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.results.changes import changes_since
+from kernels_bench_tools.results.conditions import device_details
+from kernels_bench_tools.results.effects import EffectSummary, draw_effect
+from kernels_bench_tools.results.failures import failure_groups
+from kernels_bench_tools.results.project_effects import effects_by_device
 from kernels_bench_tools.results.tables import (
     ViewRow,
     day,
+    measured_peaks,
     origins,
     rows_by_device,
     view_origins,
@@ -192,7 +200,9 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         devices=measured,
         absent=[one[0].name for one in found if one not in measured],
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
-        details=device_details(operator.records_of(notebook), views.artifacts),
+        details=device_details(
+            operator.records_of(notebook), [one.file for one in views.artifacts if one.suffix == "jsonl"]
+        ),
         effects=_measured_in(site, page, operator, name),
         commands=commands,
     )
@@ -258,6 +268,32 @@ def model_page(site: Site, key: str) -> str:
     page = Page(paths.model_file(key), site.links, {"main", EFFECTS})
     found = ((one.view, one.row) for one in model.results)
     owners = site.model_operators
+    effects = site.effects.of(key)
+    by_name = {operator.folder.rpartition("/")[2]: operator for operator in site.operators}
+    notebooks, code = {}, {}
+    for folder, name in {tuple(full.rsplit("/", 1)) for one in effects for full in one.implementations}:
+        operator = by_name.get(folder.rpartition("/")[2])
+        notebook = operator.notebook_of(name) if operator else None
+        if notebook:
+            notebooks[f"{folder}/{name}"] = (
+                notebook_title(notebook),
+                page.url(paths.page_path(notebook.path)),
+            )
+            code[f"{folder}/{name}"] = [cell.code for cell in notebook.cells]
+
+    @cache
+    def drawn(number: int) -> dict[str, Markup]:
+        """Return the charts of a summary by the phases for which something was predicted."""
+        one = effects[number]
+        svg = draw_effect(one) if one.predicted_phases else b""
+        _, url = notebooks.get(one.implementations[0], ("", ""))
+        panels, _ = inline_chart(svg, "", page.unique_id, lambda _: url or None) if svg else ([], None)
+        return {panel.view.removeprefix(f"{one.device.slug}-"): panel.figure for panel in panels}
+
+    def ladders(summary: EffectSummary) -> dict[str, Markup]:
+        """Return the charts of a summary; none if they cannot be drawn here."""
+        return drawn(next(number for number, one in enumerate(effects) if one is summary))
+
     return render(
         site,
         "model.html.j2",
@@ -278,7 +314,10 @@ def model_page(site: Site, key: str) -> str:
         imports=model_imports(model),
         imports_url=page.url(paths.model_file(key, "json")),
         calls_url=page.url(paths.model_file(key, "csv")),
-        effects=device_effects(site.effects, key, site.operators, page),
+        effects=effects_by_device(effects),
+        notebooks=notebooks,
+        is_stale=lambda summary: summary.has_other_code(code),
+        ladders=ladders,
         effects_id=EFFECTS,
         effects_url=page.url(paths.effects_file(key)),
     )
@@ -316,7 +355,7 @@ def device_page(site: Site, device: ReportDevice) -> str:
         device=device.device,
         environments=[row.environment for view in device.views for row in view.rows],
         operators=device.operators,
-        peaks=devices.measured_peaks(device),
+        peaks=measured_peaks(device.views),
         # The device's anchor on the page of the self-checks.
         checked=f"#device-{device.device.slug}" if checked else "",
     )
@@ -340,6 +379,12 @@ def status_page(site: Site) -> str:
     """Return the page of all failures, by reason."""
     page = Page(paths.STATUS, site.links)
     views = [view for operator in site.operators for view in operator.views]
+    cells = [
+        (f"{notebook.path}:{cell.id}", page.url(site.paths.pages[notebook.path]), cell)
+        for notebook in site.build.notebooks
+        for cell in notebook.cells
+        if cell.status is not None and cell.status.failed
+    ]
     return render(
         site,
         "status.html.j2",
@@ -349,17 +394,28 @@ def status_page(site: Site) -> str:
             "What failed, cannot run or was not measured, over all operators and devices, with the reason.",
         ),
         origins=view_origins(views),
-        groups=failure_groups(site.operators, page),
-        cells=[
-            (f"{notebook.path}:{cell.id}", page.url(site.paths.pages[notebook.path]), cell)
-            for notebook, cell in failed_cells(site.build.notebooks)
-        ],
-        problems=record_problems(
-            site.root, site.operators, site.artifacts, site.build.device, site.effects.files
-        ),
+        groups=failure_groups(operator.summary for operator in site.operators if operator.summary),
+        cells=sorted(cells, key=lambda item: bool(item[2].expected)),
+        problems=_record_problems(site),
         operators=site.operators,
+        owners={one.summary.operator: one for one in site.operators if one.summary},
         total=sum(len(row.points) for view in views for row in view.rows),
     )
+
+
+def _record_problems(site: Site) -> list[RecordError]:
+    """Return an error for each line of record files that is no record, or does not belong in its file."""
+    found: list[RecordError] = []
+    for operator in site.operators:
+        for file in sorted([*operator.record_files, *operator.refused_files]):
+            read_committed(file, operator.folder, file.relative_to(site.root).as_posix(), found.append)
+    for file in site.effects.files:
+        read_effects(file, file.relative_to(site.root).as_posix(), found.append)
+    for one in site.artifacts:
+        if one.suffix == "jsonl" and one.exists and operator_of(one.notebook) and not is_plain(one.file):
+            owner = cell_owner(one.notebook, site.build.device)
+            read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
+    return found
 
 
 def not_found_page(site: Site) -> str:

@@ -16,14 +16,13 @@ from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
 from kernels_bench_tools.report.cells import is_long, log_files
-from kernels_bench_tools.report.devices import find_devices
-from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.imports import imports_json
 from kernels_bench_tools.report.keys import digest, files_key, notebook_key, program_key
 from kernels_bench_tools.report.layout import Site
 from kernels_bench_tools.report.operators import (
     OperatorReport,
+    find_devices,
     find_operators,
     model_operators,
 )
@@ -47,6 +46,7 @@ from kernels_bench_tools.report.paths import (
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.results.effects import effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
+from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_homes
 

@@ -10,7 +10,8 @@ from inspect import isfunction
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, devices, labels, sparklines
+from kernels_bench_tools.records.model import model_and_framework
+from kernels_bench_tools.report import cells, labels, sparklines
 from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results import tables
@@ -51,7 +52,7 @@ def environment() -> Environment:
         change=labels.CHANGES.__getitem__,
         effect=labels.EFFECTS.__getitem__,
         peak=labels.peak_name,
-        environment_facts=devices.environment_facts,
+        framework=lambda model: model_and_framework(model)[1],
         sparkline=sparklines.latency_sparkline,
     )
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from statistics import median
 
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import CONFIGS, model_keys
-from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.record import Environment, Flag, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
@@ -20,7 +21,7 @@ from kernels_bench_tools.records.summary import (
     WorkloadSummary,
     geometric_mean_interval,
 )
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text import grouped, size
 
 ViewRow = tuple[DeviceSummary, Row]
 """A row and the view that it is in."""
@@ -305,3 +306,35 @@ def _origin(device: Device, rows: Sequence[Row]) -> Origin:
 def environment_row(rows: Sequence[Row]) -> Row:
     """Return the row whose environment a page shows: the first that ran, else the first."""
     return next((row for row in rows if any(point.status.ran for point in row.points)), rows[0])
+
+
+def measured_peaks(views: Iterable[DeviceSummary]) -> list[tuple[str, float, float, float]]:
+    """Return name, median, minimum and maximum of each measured peak over the views of a device."""
+    values = grouped(peak for view in views for peak in view.ceilings.items())
+    return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
+
+
+def environment_facts(device: Device, environments: Iterable[Environment]) -> list[tuple[str, str]]:
+    """Return what is known of environments of a device: every value, each once."""
+    facts = [
+        {
+            "Driver": one.driver or device.driver,
+            "CUDA": one.cuda,
+            "Compute capability": one.sm,
+            "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",
+            "SM clock": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
+            "Memory clock": f"{one.memory_clock_mhz} MHz" if one.memory_clock_mhz else "",
+            "CPU": one.cpu,
+            "Threads": str(one.threads or ""),
+            "torch": one.torch,
+            "triton": one.triton,
+            "kernels": one.kernels,
+            "Python": one.py,
+            "Platform": one.plat,
+        }
+        for one in environments
+    ]
+    found = grouped((name, value) for one in facts for name, value in one.items() if value)
+    return [
+        (name, "; ".join(sorted(set(values), key=lambda it: (len(it), it)))) for name, values in found.items()
+    ]

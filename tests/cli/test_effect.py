@@ -17,9 +17,9 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.codec import read_effects, read_records
 from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.effects import read_effect
+from kernels_bench_tools.results.project_effects import Effects
 
 NOTEBOOK = """\
 ---

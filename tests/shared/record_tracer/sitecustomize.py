@@ -37,15 +37,17 @@ def carries(value: Any, depth: int = 2) -> bool:
 
 def for_another_page(frame: FrameType) -> bool:
     """Return whether a frame publishes something else than the operator's page."""
-    module = frame.f_globals["__name__"]
-    if not module.startswith(f"{PACKAGE}.report") or module == READER:
+    if frame.f_globals["__name__"] == READER:
         return False
+    publishes = False
     caller: FrameType | None = frame
     while caller is not None:
-        if caller.f_code.co_name == "operator_page" and caller.f_globals["__name__"] == PAGE:
+        module = caller.f_globals.get("__name__") or ""
+        if caller.f_code.co_name == "operator_page" and module == PAGE:
             return False
+        publishes |= module.startswith(f"{PACKAGE}.report")
         caller = caller.f_back
-    return True
+    return publishes
 
 
 def look(frame: FrameType, event: str, value: Any) -> Any:

@@ -7,8 +7,7 @@ from builds import latency
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record
-from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.report.details import device_details
+from kernels_bench_tools.results.conditions import device_details
 
 GPU, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 
@@ -33,10 +32,10 @@ def committed(root: Path) -> list[Path]:
     return sorted((root / "op/results/records").glob("*/mine.jsonl"))
 
 
-def made(root: Path, *records: Record) -> Artifact:
+def made(root: Path, *records: Record) -> Path:
     file = root / "cache/op.jsonl"
     write_records(file, records)
-    return Artifact("op.jsonl", "op/impls/mine.md", "benchmark", file, "op/artifacts/op.jsonl")
+    return file
 
 
 def test_committed_records_are_used_for_devices_without_records_of_this_build(tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record
-from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.text import grouped
 
 
@@ -22,12 +21,11 @@ class Details:
     """Clocks, power, temperature and sentinels, as name and text."""
 
 
-def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> dict[str, Details]:
+def device_details(committed: Iterable[Path], made: Iterable[Path]) -> dict[str, Details]:
     """Return the details of an implementation by the slug of the device.
 
-    On each device, records of this build replace committed ones, as in the summary. Lines that are no records are skipped.
+    On each device, records that this build ``made`` replace ``committed`` ones, as in the summary. Lines that are no records are skipped.
     """
-    made = [artifact.file for artifact in artifacts if artifact.suffix == "jsonl"]
     return {slug: _details(found) for slug, found in (_by_device(committed) | _by_device(made)).items()}
 
 
