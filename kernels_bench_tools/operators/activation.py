@@ -57,7 +57,6 @@ def output_shape(inputs: Inputs) -> tuple[int, int]:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, *rest = inputs
     stretch = torch.full_like(x[:1], 50.0)
     if not rest:

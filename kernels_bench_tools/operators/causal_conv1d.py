@@ -46,7 +46,6 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, *others = inputs
     impulse = torch.zeros_like(x)
     impulse[..., 0] = 1

@@ -184,7 +184,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     kv_cache, input_ids, positions, slots, tables, *rest = inputs
     ends = torch.zeros_like(input_ids)
     ends[::2] = int(workload.axes["vocabulary"]) - 1

@@ -65,7 +65,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, target, *rest = inputs
     last = x.shape[1] - 1
     ascending = torch.arange(last + 1, device=x.device) * (64 / (last + 1)) - 32

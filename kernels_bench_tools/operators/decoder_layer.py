@@ -194,7 +194,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
-    """Yield edge cases."""
     hidden, residual, kv_cache, positions, slots, tables, *rest = inputs
 
     def changed(change: Callable[[Tensor], Tensor]) -> Inputs:

@@ -42,7 +42,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     weight, ids = inputs
     last = len(weight) - 1
     yield "one id", (weight, torch.full_like(ids, last))

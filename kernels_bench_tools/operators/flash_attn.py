@@ -107,7 +107,6 @@ def gradient_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     q, k, v, causal = inputs
     yield "queries x30", (q * 30, k, v, causal)  # exp overflows unless the maximum is subtracted
     yield "dominating keys", (q, _with_dominating_keys(k), v, causal)  # the maximum comes late

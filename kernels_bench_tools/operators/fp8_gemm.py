@@ -76,7 +76,6 @@ def _quantized(workload: Workload, x: Tensor, weight: Tensor) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, weight = _values(workload, inputs[0].device, workload.seed)
     zeros = x.clone()
     zeros[0], zeros[:, :BLOCK] = 0, 0  # a whole row, and whole blocks: their scales are tiny

@@ -49,7 +49,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, *block = inputs
     zeros = x.clone()
     zeros[0], zeros[:, :BLOCK] = 0, 0  # a whole row, and whole blocks

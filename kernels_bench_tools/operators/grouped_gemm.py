@@ -56,7 +56,6 @@ def _ends(counts: Tensor) -> Tensor:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, weight, ends = inputs
     counts = torch.zeros_like(ends)
     counts[-1] = len(x)

@@ -68,7 +68,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     key, value, *caches, slots = inputs
     keys, values = caches
     count = keys.shape[0] * keys.shape[1]

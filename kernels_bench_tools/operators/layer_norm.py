@@ -42,7 +42,6 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, weight, bias = inputs
     yield "large offset", (x + 300, weight, bias)  # the variance as E[x²] - mean² cancels
     yield "tiny values", (x * 1e-3, weight, bias)  # eps matters

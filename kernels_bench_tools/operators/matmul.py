@@ -41,7 +41,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, weight, *bias = inputs
     yield "zeros", (torch.zeros_like(x), weight, *bias)
     yield "spikes", (helpers.spikes(x), weight, *bias)

@@ -72,7 +72,6 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     query, keys, values, tables, lengths = inputs
     rest = (tables, lengths)
     yield "queries x30", (query * 30, keys, values, *rest)  # exp overflows unless the maximum is subtracted

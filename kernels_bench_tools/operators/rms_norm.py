@@ -48,7 +48,6 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     x, weight, residual, eps = inputs
 
     def changed(change: Callable[[Tensor], Tensor]) -> Inputs:

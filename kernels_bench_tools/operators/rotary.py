@@ -55,7 +55,6 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases."""
     q, k, cos, sin = inputs
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     yield "angle 0", (q, k, one, zero)  # nothing changes

@@ -2,6 +2,7 @@
 
 import pytest
 from implementations import count_slices, smoke_workload
+from torch import Tensor
 
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator
@@ -26,6 +27,13 @@ ELEMENTS = "measure.inputs.SLICE_ELEMENTS"
         ("matmul", "Linear with bias", "fwd", "operators.matmul.WEIGHTS_AT_ONCE", 7 * 128, None),
         ("mlp", "", "fwd", "operators.mlp.INTERMEDIATE_AT_ONCE", 5 * 2 * 96, None),
         ("paged_attention", "", "fwd", ELEMENTS, 2**24, 3),
+        ("rotary", "", "fwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
+        ("rotary", "", "bwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
+        *(("embedding", "", mode, ELEMENTS, most, None) for mode in ("fwd", "bwd") for most in (700, 1)),
+        *(
+            ("fp8_gemm", group, "fwd", "operators.fp8_gemm.WEIGHTS_AT_ONCE", 5 * 256, None)
+            for group in ("Row-wise", "Blocks of 128")
+        ),
     ],
 )
 def test_slices_cover_the_outputs(
@@ -39,7 +47,12 @@ def test_slices_cover_the_outputs(
 ) -> None:
     monkeypatch.setattr(f"kernels_bench_tools.{limit}", most)
     operator = in_mode(find_operator(name), mode)
-    workload = smoke_workload(operator, group, "float32")
+    workload = smoke_workload(operator, group, "" if name == "fp8_gemm" else "float32")
     form = operator.for_workload(workload)
-    found = count_slices(form, form.inputs(workload, "cpu", 0))
+    # Values in FP8 are compared in float32, which torch can add.
+    inputs = [
+        one.float() if isinstance(one, Tensor) and one.is_floating_point() else one
+        for one in form.inputs(workload, "cpu", 0)
+    ]
+    found = count_slices(form, tuple(inputs))
     assert found == count if count else found > 1
