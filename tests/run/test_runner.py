@@ -1,5 +1,6 @@
 """The status, logs and outputs of a cell."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from projects import survivors, wait_until
 from workspace import MEASURING, WRITE
 
+from kernels_bench_tools.records.build import CONTEXT_VARIABLE
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Environment, Failure, Record, Status
 from kernels_bench_tools.run.log_text import without_paths
@@ -46,6 +48,28 @@ def test_processes_that_a_cell_leaves_behind_are_killed(workspace, command, opti
 
     assert run.status == "ok"
     assert wait_until(lambda: not survivors(seconds), 1)
+
+
+CHAIN = """
+import os, time
+end = time.time() + 60
+if os.fork() == 0:
+    while time.time() < end:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+time.sleep(0.2)
+"""
+
+
+def test_no_chain_of_processes_in_new_sessions_outlives_its_cell(workspace):
+    run = workspace.run_cell(f"{CHAIN}\nopen('context', 'w').write(os.environ[{CONTEXT_VARIABLE!r}])")
+
+    context, left = workspace.text(run.artifacts["context"]).encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            left += [path] if context in path.read_bytes() else []
+    assert (run.status, left) == ("ok", [])
 
 
 def test_output_is_kept_as_bytes(workspace):

@@ -15,7 +15,7 @@ import msgspec
 
 from kernels_bench_tools.own_process import PYTHON, import_paths, isolated_command
 from kernels_bench_tools.records.build import Ended, Job, Written
-from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper
+from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
 
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
@@ -62,14 +62,13 @@ class Judge:
     def _start(self) -> None:
         Path(self.socket).unlink(missing_ok=True)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = start_session(
                 self._command,
                 cwd=self._log.parent,
                 env=self._variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,
             )
         self._state: tuple[int, int] | None = None  # until it has answered
 

@@ -1,9 +1,9 @@
 """Ends everything that a build started, also when the build itself is killed.
 
-A process can leave its session and outlive its parent, but its children inherit its environment variables: every
-process is started with ``KBT_OWNER``, and found by it. This module is also a program, started once per build: it waits
-for the end of ``kbt`` on a pipe, kills what is left and removes the build's temporary folder. If it was killed as
-well, the next build does both.
+A process can leave its session and outlive its parent, but the system then makes it a child of this process, which is
+a subreaper. Should ``kbt`` be killed, what it started is found by the variable ``KBT_OWNER``, which children inherit. This
+module is also a program, started once per build: it waits for the end of ``kbt`` on a pipe, kills what is left and
+removes the build's temporary folder. If it was killed as well, the next build does both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.own_process import import_paths, isolated_command
@@ -29,12 +31,19 @@ _FOLDER_PREFIX = "kbt-"
 _PROC = Path("/proc")
 _ROUNDS = 100
 _QUIET_ROUNDS = 3
+_QUIET_SECONDS = 0.001
+_ORPHAN_SECONDS = 10.0
+_SET_CHILD_SUBREAPER = 36
+"""Option of Linux's ``prctl``."""
 _PAUSE_SECONDS = 0.02
 _EXEC_SECONDS = 0.002
 _EXITING, _KERNEL_THREAD = 0x4, 0x200000
 """Flags in ``/proc/PID/stat``."""
 _lock = threading.Lock()
 _current: Reaper | None = None
+_starting = threading.Lock()
+_started: set[int] = set()
+"""Children of this process that are no orphans, although they lead sessions."""
 
 
 class Reaper:
@@ -48,7 +57,7 @@ class Reaper:
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{self.owner}-")).resolve()
         """Where cells have their folders."""
         # In a session of its own, so that Ctrl-C does not reach it.
-        self._process = subprocess.Popen(
+        self._process = start_session(
             isolated_command(
                 f"import sys; sys.path += {import_paths()}; from {__name__} import wait_beside; "
                 f"wait_beside({self.owner!r}, {str(self.folder)!r})"
@@ -58,8 +67,11 @@ class Reaper:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={},
-            start_new_session=True,
         )
+        with suppress(OSError, AttributeError):  # not Linux: only process groups are ended
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
     def dismiss(self) -> None:
         """End the program, since this process ends normally; remove the folder."""
@@ -99,32 +111,75 @@ def is_abandoned(owner: str) -> bool:
 
 def kill_processes(name: str, wanted: Callable[[str], bool]) -> int:
     """Kill every process whose variable ``name`` has a ``wanted`` value, until none is left; return how many."""
-    return _kill_all(lambda: _find(name, wanted))
-
-
-def kill_session(leader: int) -> int:
-    """Kill every process of a session but its leader, until none is left; return how many.
-
-    Its process group is not enough: a shell makes one for each of its jobs.
-    """
-    return _kill_all(lambda: _find_session(leader))
-
-
-def _kill_all(find: Callable[[], Iterable[int]]) -> int:
     killed: set[int] = set()
     for _ in range(_ROUNDS):
-        found = set(find())
+        found = set(_find(name, wanted))
         if not found:
             break
         for pid in found:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
         if found <= killed:  # they are still ending
             time.sleep(_PAUSE_SECONDS)
         killed |= found
     return len(killed)
+
+
+def start_session(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; ``options`` are those of ``Popen``."""
+    with _starting:
+        process = subprocess.Popen(command, start_new_session=True, **options)
+        _started.add(process.pid)
+    return process
+
+
+def reap_orphans() -> None:
+    """Release the numbers of orphans that have ended."""
+    with _starting:
+        for pid in _orphans():
+            _reap(pid)
+
+
+def kill_orphans(leader: int, marker: bytes) -> None:
+    """Kill the orphans of a session, and those with ``marker`` in their variables, until none is left.
+
+    They may be forking meanwhile, each in a session of its own: nothing must happen in several rounds.
+    """
+    quiet, deadline = 0, time.monotonic() + _ORPHAN_SECONDS
+    while quiet < _QUIET_ROUNDS and time.monotonic() < deadline:
+        active = False
+        with _starting:
+            for pid in _orphans():
+                with suppress(OSError):  # it has ended
+                    if _reap(pid):
+                        active = True
+                    elif os.getsid(pid) == leader or marker in _read(pid, "environ"):
+                        os.kill(pid, signal.SIGKILL)
+                        active = True
+        quiet = 0 if active else quiet + 1
+        if not active:  # the system's list may lack a child that is just being added
+            time.sleep(_QUIET_SECONDS)
+
+
+def _orphans() -> list[int]:
+    """Return the children of this process that others have started."""
+    children = {
+        int(pid) for task in (_PROC / "self/task").glob("*/children") for pid in task.read_bytes().split()
+    }
+    _started.intersection_update(children)
+    session, found = os.getsid(0), []
+    for pid in children - _started:
+        with suppress(OSError):
+            if os.getsid(pid) != session:
+                found.append(pid)
+    return found
+
+
+def _reap(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
 
 
 def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
@@ -136,15 +191,6 @@ def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
             continue
         if found and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
             yield pid
-
-
-def _find_session(leader: int) -> Iterator[int]:
-    for pid in _pids():
-        try:
-            if pid != leader and os.getsid(pid) == leader and _stat(pid)[0] != b"Z":
-                yield pid
-        except OSError:
-            continue
 
 
 def _pids() -> list[int]:

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.run.process.logs import cut_log
-from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, kill_processes, kill_session, reaper
+from kernels_bench_tools.run.process.reaper import (
+    OWNER_VARIABLE,
+    kill_orphans,
+    reap_orphans,
+    reaper,
+    start_session,
+)
 
 LOG_LIMIT = 2**30
 """Maximum number of bytes that a process may print to either stream."""
@@ -101,6 +107,7 @@ class Processes:
             def check() -> Stop | None:
                 nonlocal started
                 watch()
+                reap_orphans()
                 if waiting():
                     started = time.monotonic()
                 if time.monotonic() >= started + timeout:
@@ -161,14 +168,13 @@ class Processes:
         with self._lock:
             if self._interrupted:
                 raise InterruptedBuildError
-            process = subprocess.Popen(
+            process = start_session(
                 command,
                 cwd=folder,
                 env=dict(variables),
                 stdin=streams[0],
                 stdout=streams[1],
                 stderr=streams[2],
-                start_new_session=True,
             )
             self._running.add(process)
         _restrain(process.pid)
@@ -177,11 +183,9 @@ class Processes:
     def _kill_rest(self, process: subprocess.Popen[bytes], marker: tuple[str, str] | None) -> None:
         """Kill all that the process left, which would disturb the next measurements."""
         _signal_group(process, signal.SIGKILL)
-        kill_session(process.pid)
-        if marker is not None:
-            kill_processes(marker[0], marker[1].__eq__)
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        kill_orphans(process.pid, os.fsencode("=".join(marker or (OWNER_VARIABLE, "none"))))
         with self._lock:
             # Its number is free after wait(); another process with it must not be killed.
             self._running.discard(process)
