@@ -53,29 +53,24 @@ class Labelled(StrEnum):
 class Status(Labelled):
     """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
 
-    OK = "ok"
-    """Ran, and agreed with the reference."""
-    DISTURBED = "disturbed", "busy machine"
-    """Ran, and agreed with the reference, but other programs made its time longer. In summaries only, never in a record."""
-    INCORRECT = "incorrect"
-    """Ran, and failed the correctness check."""
-    EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline"
-    """Ran, and its time is above the roofline: faster than the device can move its bytes or do its arithmetic."""
-    REJECTED = "rejected"
-    """Ran, and its time is not that of the work it claims, for the reason in its flags."""
-    ERROR = "error"
-    """Raised an exception, or its process exited with a code other than 0."""
-    OOM = "oom", "out of memory"
-    TIMEOUT = "timeout"
-    """Exceeded its cell's time limit."""
-    CRASHED = "crashed"
-    """Its process was ended by a signal, such as a segmentation fault."""
-    UNSUPPORTED = "unsupported"
-    """Cannot run here: no such device, package, build or network."""
-    INVALID = "invalid", "invalid output"
-    """Its process succeeded without writing readable records."""
-    ABSENT = "absent", "not measured"
-    """Not measured on this device. In summaries only, never in a record."""
+    OK = "ok", "", "ran, and its results agree with the reference"
+    DISTURBED = "disturbed", "busy machine", "correct, but slowed down by other programs: no rank"
+    """In summaries only, never in a record."""
+    INCORRECT = "incorrect", "", "ran, but its results do not agree with the reference"
+    EXCEEDS_PHYSICS = (
+        "exceeds_physics",
+        "above the roofline",
+        "the measured time is shorter than the device needs for the memory traffic or arithmetic",
+    )
+    REJECTED = "rejected", "", "failed an integrity check; its flag states which one"
+    ERROR = "error", "", "raised an exception, or its process exited with an error"
+    OOM = "oom", "out of memory", "needed more memory than was available"
+    TIMEOUT = "timeout", "", "did not finish within the time limit of its cell"
+    CRASHED = "crashed", "", "its process was killed by a signal, such as a segmentation fault"
+    UNSUPPORTED = "unsupported", "", "cannot run on this machine: missing device, package, build or network"
+    INVALID = "invalid", "invalid output", "exited without an error, but wrote no readable records"
+    ABSENT = "absent", "not measured", "not measured on this device"
+    """In summaries only, never in a record."""
 
     @property
     def ran(self) -> bool:
@@ -135,7 +130,7 @@ class Flag(Labelled):
     STREAM_ESCAPE = (
         "stream_escape",
         "work outside the call",
-        "work ran outside its call on the device, or another call did it",
+        "work for the call ran outside the timed region",
     )
     THREAD_INJECTION = (
         "thread_injection",
@@ -249,15 +244,15 @@ REJECTING = frozenset(
 class Regime(Labelled):
     """What limits the speed of a workload on a device."""
 
-    LAUNCH = "launch", "launch-bound"
-    """Less than five times an empty kernel: launch overhead dominates."""
-    L2 = "l2", "in cache"
-    """Its bytes fit into half of the last-level cache."""
-    TRANSITION = "transition", "cache and memory"
-    HBM = "hbm", "memory-bound"
-    """More than four times the last-level cache: memory bandwidth."""
-    COMPUTE = "compute", "compute-bound"
-    """More arithmetic per byte than the measured ridge."""
+    LAUNCH = (
+        "launch",
+        "launch-bound",
+        "takes less than five times as long as an empty kernel: no bandwidth is shown",
+    )
+    L2 = "l2", "in cache", "its data fit into half of the last-level cache"
+    TRANSITION = "transition", "cache and memory", "between the two"
+    HBM = "hbm", "memory-bound", "its data are more than four times as large as the last-level cache"
+    COMPUTE = "compute", "compute-bound", "its arithmetic takes longer than its memory traffic"
 
 
 class Latency(msgspec.Struct, kw_only=True):

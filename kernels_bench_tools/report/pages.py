@@ -16,12 +16,13 @@ from kernels_bench_tools.records.codec import read_committed, read_effects, read
 from kernels_bench_tools.records.committed import EFFECTS, cell_owner
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.model import model_and_framework
-from kernels_bench_tools.records.record import REJECTING, Flag, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.imports import model_imports
+from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -252,7 +253,7 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
 
 def models_page(site: Site) -> str:
     """Return the list of models."""
-    notebook = blank_notebook("Models", "What the fastest kernels of this report change in whole models.")
+    notebook = blank_notebook("Models", "End-to-end speed-ups from the fastest kernels of this report.")
     page = Page(paths.MODELS, site.links)
     found = sorted(
         site.models.reports.values(),
@@ -300,7 +301,7 @@ def model_page(site: Site, key: str) -> str:
         page,
         blank_notebook(
             key,
-            "Which kernels take the time of a forward pass, what is fastest for each, and what the model gains.",
+            "Time of a forward pass by kernel, the fastest implementation of each, and the end-to-end speed-up.",
         ),
         parent=("Models", paths.MODELS),
         origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
@@ -348,7 +349,7 @@ def device_page(site: Site, device: ReportDevice) -> str:
         Page(device.path, site.links),
         blank_notebook(
             device.device.name,
-            "What is fastest on this device, its measured peaks, its stability, and its environment.",
+            "Fastest implementations on this device, its measured peaks and its environment.",
         ),
         parent=("Devices", paths.DEVICES),
         origins=view_origins(device.views),
@@ -371,6 +372,17 @@ def method_page(site: Site) -> str:
         Page(paths.METHOD, site.links),
         notebook,
         flags=[(flag, flag in REJECTING) for flag in Flag],
+        verdicts=[
+            (f"{label.glyph} {label.word}", verdict.meaning)
+            for verdict, label in VERDICTS.items()
+            if verdict.meaning
+        ],
+        regimes=[(regime.label, regime.meaning) for regime in Regime],
+        statuses=[
+            (f"{label.glyph} {label.word}", status.meaning)
+            for status in Status
+            if (label := status_label(status))
+        ],
         documented=site.links.source("docs/measuring.md") if documented else "",
     )
 
@@ -391,7 +403,7 @@ def status_page(site: Site) -> str:
         page,
         blank_notebook(
             "Failures",
-            "What failed, cannot run or was not measured, over all operators and devices, with the reason.",
+            "Results that failed, are unsupported or were not measured, on all devices, by reason.",
         ),
         origins=view_origins(views),
         groups=failure_groups(operator.summary for operator in site.operators if operator.summary),

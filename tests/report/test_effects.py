@@ -98,7 +98,7 @@ def test_a_phase_shows_each_kernel_alone_and_in_the_model_and_how_long_the_devic
     assert linear == ["Linear", "113", "2.700", "3.000", "0.90", "75 %"]
     assert norm[-3:] == ["0.8000", "0.82", "20 %"]
     assert outside == ["Outside of kernels", "–", "–", "0.2000", "–", "5 %"]
-    assert total == ["Sum", "3.360", "4.000", "eager: the device waits 26.00 ms of a pass"]
+    assert total == ["Sum", "3.360", "4.000", "eager: device idle for 26.00 ms per pass"]
 
 
 def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
