@@ -101,9 +101,3 @@ def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path)
     done = run_kbt(recorded, "list", "--records", "--device", "t4")
 
     assert_one_line(done, "kbt: --device t4: has no records here. ", "Devices with records: nvidia-h200.")
-
-
-def test_an_option_without_effect_says_so(recorded: Path) -> None:
-    done = run_kbt(recorded, "list", "--device", "nvidia-h200")
-
-    assert (done.returncode, done.stderr) == (0, "note: --device: no effect without --records\n")

@@ -126,10 +126,7 @@ def test_a_file_is_no_folder_for_a_project(folder, capsys, path):
     (folder / "file").touch()
 
     assert kbt("init", path) == 2
-    assert (
-        capsys.readouterr().err
-        == f"kbt: {folder}/file: is not a folder. Expected: A folder for the project.\n"
-    )
+    assert capsys.readouterr().err.startswith(f"kbt: {folder}/file: is not a folder")
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,12 @@ def test_run_names_the_line_that_raised_an_exception_and_where_to_name_a_missing
 
 
 def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(operator: Path) -> None:
-    quick = run_kbt(operator, "run", "softmax/mine", "--env", "current")
+    run = ("run", "softmax/mine", "--env", "current")
+    quick = run_kbt(operator, *run)
     run_kbt(operator, "build", "--env", "current", "--processes", "3")
-    after = run_kbt(operator, "run", "softmax/mine", "--env", "current", COLUMNS="120")
-    narrow = run_kbt(operator, "run", "softmax/mine", "--env", "current")
-    as_data = json.loads(run_kbt(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
+    after = run_kbt(operator, *run, COLUMNS="120")
+    narrow = run_kbt(operator, *run)
+    as_data = json.loads(run_kbt(operator, *run, "--json").stdout)
 
     assert quick.stdout.splitlines()[0].endswith(", 1 process")
     assert after.stdout.splitlines()[0].endswith(", 3 processes")
@@ -86,7 +87,6 @@ def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(ope
     assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
     assert max(map(len, after.stdout.splitlines())) <= 120
     assert max(map(len, narrow.stdout.splitlines())) <= 80
-    assert set(narrow.stdout.split()) <= set(after.stdout.split())
     assert "1 process: no verdict" in " ".join(quick.stdout.split())
 
 
@@ -113,13 +113,6 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
     assert "".join(names) == name
     assert all(part.endswith("_") for part in names[:-1])
     assert {"(bimodal,", "outliers,", "refuses", "strides))"} <= set(printed(row, 80).split())
-
-
-def test_a_long_word_of_a_reason_is_printed_whole() -> None:
-    word = "kernels_bench_tools.project_operators_5a23b903._shapes"
-    row = Comparison(workload="all", status=Status.ERROR, reason=f"no {word}", verdict=Verdict.NONE)
-
-    assert word in "".join(printed(row, 80).split())
 
 
 def test_a_verdict_tells_why_the_baseline_has_no_rank() -> None:
@@ -168,19 +161,15 @@ def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operato
 
 def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Path) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
+    build = ("build", "--env", "current", "--processes", "2")
 
-    done = run_kbt(operator, "build", "--env", "current", "--processes", "2")
+    done = run_kbt(operator, *build)
+    again = run_kbt(operator, *build, "--json")
 
-    assert done.returncode == 1
-    assert "magic.md:benchmark  above the roofline, 0.0 s, 2 of 2 workloads: 9000 GB/s of" in re.sub(
-        r"\d\.\d s", "0.0 s", done.stderr
-    )
-    assert done.stderr.splitlines()[-1].startswith(
-        "kbt: 1 of 3 cells failed: softmax/impls/magic.md (above the roofline: 2 of 2 workloads). See "
-    )
+    assert (done.returncode, again.returncode) == (1, 1)
+    assert "magic.md (above the roofline: 2 of 2 workloads)" in done.stderr.splitlines()[-1]
+    assert "9000 GB/s of" in done.stderr
     assert (operator / "site" / "softmax" / "impls" / "magic.html").is_file()
-    again = run_kbt(operator, "build", "--env", "current", "--processes", "2", "--json")
-    assert again.returncode == 1
     assert all(cell["cached"] for cell in json.loads(again.stdout)["cells"])
 
 
@@ -216,39 +205,31 @@ def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operato
 
 
 def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path) -> None:
-    def record(processes: int, *options: str) -> str:
+    def processes_after(processes: int, *options: str) -> set[int]:
         run_kbt(operator, "build", "--env", "current", "--processes", str(processes))
-        return run_kbt(operator, "record", *options).stdout
-
-    def kept() -> set[int]:
+        run_kbt(operator, "record", *options)
         return {entry.process for entry in read_records(recorded(operator))}
 
-    record(2)
-    assert "plain.jsonl: measured in fewer processes than before (`kbt record --force`" in record(1)
-    assert kept() == {0, 1}
-    record(1, "--force")
-    assert kept() == {0}
+    assert processes_after(2) == {0, 1}
+    assert processes_after(1) == {0, 1}
+    assert processes_after(1, "--force") == {0}
 
-    record(2)
+    assert processes_after(2) == {0, 1}
     write_implementation(operator, "plain", "baseline: true", provenance={"code_digest": "another"})
-    assert "plain.jsonl: 2 of 2 workloads measured, 1 process\n" in record(1)
-    assert kept() == {0}
+    assert processes_after(1) == {0}
 
 
 def test_committed_records_without_a_notebook_are_noted(operator: Path) -> None:
     run_kbt(operator, "build", "--env", "current", "--processes", "1")
     run_kbt(operator, "record")
     (operator / "softmax" / "impls" / "plain.md").rename(operator / "softmax" / "impls" / "renamed.md")
-    done = run_kbt(operator, "check")
-
     where = recorded(operator).relative_to(operator)
-    assert (
-        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it; if the notebook was "
-        "renamed, rename it and each `impl` in it.\n" in done.stderr
-    )
+
+    assert f"note: {where}: no notebook has this name" in run_kbt(operator, "check").stderr
 
     rows = recorded(operator).read_text().replace('"impl":"plain"', '"impl":"renamed"')
     recorded(operator).rename(recorded(operator).with_stem("renamed")).write_text(rows)
+    recorded(operator, "mine").unlink()  # it has the same samples
     done = run_kbt(operator, "check", "softmax/renamed")
     assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
@@ -269,14 +250,14 @@ def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path) -> Non
 
 
 def test_no_word_of_a_reason_is_cut() -> None:
-    reason = (
-        "a thread waited 53% of the time for a core, 135 involuntary switches. Measure again when it is idle"
-    )
+    word = "kernels_bench_tools.project_operators_5a23b903._shapes"
+    reason = f"no {word}, a thread waited 53% of the time for a core, 135 involuntary switches"
     median = {"p50_ms": 0.3253, "ci_low_ms": 0.0991, "ci_high_ms": 8.4246}
     row = Comparison(workload="cpu_S128_D1024", status=Status.REJECTED, reason=reason, **median)
     for width in range(60, 130):
-        lines = printed(row, width).splitlines()
+        text = printed(row, width)
 
-        assert set(reason.split()) <= {word for line in lines for word in line.split()}, width
-        assert all(line.count("[95") == line.count("[95 %]") for line in lines), width
-        assert max(map(len, lines)) <= width
+        assert {*reason.replace(f"{word},", "").split()} <= {*text.split()}, width
+        assert word in "".join(line[-width // 2 :].split(" ")[-1] for line in text.splitlines())
+        assert text.count("[95") == text.count("[95 %]"), width
+        assert max(map(len, text.splitlines())) <= width

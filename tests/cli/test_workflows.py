@@ -45,38 +45,43 @@ def test_every_kbt_command_of_a_workflow_is_one(tmp_path: Path, command: str) ->
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_job_has_a_runner_a_limit_and_steps_that_do_one_thing(path: Path) -> None:
-    for job in load(path)["jobs"].values():
+def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
+    text, data = path.read_text(encoding="utf-8"), load(path)
+    assert "secrets." not in text
+    assert data["permissions"] == {"contents": "read"}
+    granted = {name: job["permissions"] for name, job in data["jobs"].items() if "permissions" in job}
+    assert granted == ({"deploy": {"pages": "write", "id-token": "write"}} if path == REPORT else {})
+    for job in data["jobs"].values():
         assert job["runs-on"]
         assert job["timeout-minutes"] <= 360
-        assert all(("uses" in step) != ("run" in step) for step in job["steps"])
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_script_of_a_workflow_is_one_for_bash_and_takes_nothing_from_the_push(path: Path) -> None:
     for run in (step["run"] for step in steps(path) if "run" in step):
         subprocess.run(["bash", "-n"], input=run, text=True, check=True)
         # Text of a push that is pasted into a script would run there.
         assert "${{" not in run
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
-    assert "secrets." not in path.read_text(encoding="utf-8")
-    assert load(path)["permissions"] == {"contents": "read"}
-    granted = {name: job["permissions"] for name, job in load(path)["jobs"].items() if "permissions" in job}
-    assert granted == ({"deploy": {"pages": "write", "id-token": "write"}} if path == REPORT else {})
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_pinned_by_a_commit_and_keeps_no_credentials(path: Path) -> None:
     # A tag can be moved to other code. The comment is the release of the commit.
-    used = re.findall(r"uses:(.*)", path.read_text(encoding="utf-8"))
-
+    used = re.findall(r"uses:(.*)", text)
     assert used
     assert [one for one in used if not re.fullmatch(r" [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
     checkouts = [step for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_one_build_at_a_time_holds_a_device_keeps_its_cache_and_is_deployed() -> None:
+    jobs, build = load(REPORT)["jobs"], load(REPORT)["jobs"]["build"]
+    used = {
+        step["uses"].partition("@")[0]: step["with"]
+        for step in steps(REPORT)
+        if "with" in step and "uses" in step
+    }
+    restore, save = used["actions/cache/restore"], used["actions/cache/save"]
+
+    assert build["runs-on"].split("||")[0].strip("${ ") in build["concurrency"]["group"]
+    assert build["concurrency"]["cancel-in-progress"] is False
+    assert restore["path"] == save["path"]
+    assert restore["key"].startswith(restore["restore-keys"])
+    assert "cache-primary-key" in save["key"]
+    assert used["actions/upload-pages-artifact"]["path"] == "site/"
+    assert jobs["deploy"]["needs"] == "build"
 
 
 def test_uv_is_installed_in_one_version() -> None:
@@ -86,31 +91,6 @@ def test_uv_is_installed_in_one_version() -> None:
     assert len(installed) == 3
     assert len(set(installed)) == 1
     assert re.fullmatch(r" --quiet uv==\d+\.\d+\.\d+", installed[0])
-
-
-def test_one_build_at_a_time_holds_a_device_and_is_not_cut_off() -> None:
-    build = load(REPORT)["jobs"]["build"]
-
-    assert "vars.GPU_RUNNER" in build["runs-on"]
-    assert build["runs-on"].split("||")[0].strip("${ ") in build["concurrency"]["group"]
-    assert build["concurrency"]["cancel-in-progress"] is False
-
-
-def test_the_cache_that_is_saved_is_the_one_that_was_restored() -> None:
-    restore, save = (step["with"] for step in steps(REPORT) if "actions/cache/" in step.get("uses", ""))
-
-    assert restore["path"] == save["path"]
-    assert restore["key"].startswith(restore["restore-keys"])
-    assert "cache-primary-key" in save["key"]
-
-
-def test_what_is_built_is_what_is_deployed() -> None:
-    uploaded = [
-        step["with"]["path"] for step in steps(REPORT) if "upload-pages-artifact" in step.get("uses", "")
-    ]
-
-    assert uploaded == ["site/"]
-    assert load(REPORT)["jobs"]["deploy"]["needs"] == "build"
 
 
 def test_a_report_with_failures_is_published_and_the_job_fails() -> None:
