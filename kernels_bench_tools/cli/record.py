@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.output import last_build, note_problem, processes_suffix
@@ -22,6 +20,7 @@ from kernels_bench_tools.records.codec import read_records, share_fields, thin_r
 from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file, is_linked, record_file
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.results.recording import measured_parts, merge_rows, part_of
 from kernels_bench_tools.run.locks import project_lock
 
 Destination = dict[Path, list[Record]]
@@ -89,8 +88,7 @@ def keep_records(
                 unreadable = USER_MISTAKE
                 continue
             before = []
-        less = set() if force else _measured_less(before, records)
-        kept, taken = _merged([] if force else before, _counted(before, records), less)
+        kept, taken, less = merge_rows(before, records, force=force)
         effect = any(entry.effect for entry in records)
         than = f"measured {'with fewer layers or ' if effect else ''}in fewer processes than before"
         if not taken:
@@ -99,10 +97,10 @@ def keep_records(
             print(f"kept {project.relative(path)}: {why} ({how})")
             continue
         write_records(path, share_fields(kept + (taken if full else list(map(thin_record, taken)))))
-        named = {_part(entry) for entry in taken} - {""} or {""}
+        named = {part_of(entry) for entry in taken} - {""} or {""}
         what = "phases" if effect else "workloads"
-        measured = f"{len(_measured(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"
-        others = len({_part(entry) for entry in kept})
+        measured = f"{len(measured_parts(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"
+        others = len({part_of(entry) for entry in kept})
         why = f" ({len(less)} {than})" if less else ""
         print(f"{project.relative(path)}: {measured}{f', {others} kept{why}' if others else ''}")
     return unreadable
@@ -168,63 +166,3 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
                 path = record_file(folders[name], entry.device.slug, entry.impl)
             found[path].append(entry)
     return found
-
-
-def _measured_less(before: Iterable[Record], now: Iterable[Record]) -> set[str]:
-    """Return the workloads, or phases, measured now with fewer layers or in fewer processes, with the same code."""
-    earlier, again = _extents(before), _extents(now)
-    return {part for (part, code), extent in again.items() if extent < earlier.get((part, code), (0, 0))}
-
-
-def _extents(records: Iterable[Record]) -> dict[tuple[str, str], tuple[float, int]]:
-    """Return how many layers, and processes, measured each workload, or phase, with each code."""
-    ran = [entry for entry in records if entry.outcome.ran]
-    found = {(_part(entry), entry.provenance.code_digest, entry.run, entry.process) for entry in ran}
-    processes = Counter((part, code) for part, code, *_ in found)
-    return {
-        key: (entry.effect.layers or inf if entry.effect else 0, processes[key])
-        for entry in ran
-        if (key := (_part(entry), entry.provenance.code_digest))
-    }
-
-
-def _merged(before: list[Record], now: list[Record], less: set[str]) -> tuple[list[Record], list[Record]]:
-    """Return the earlier rows that are kept, also of workloads of ``less``, and the new ones."""
-    earlier, again = _measured(before), _measured(now) - less
-    named = {_part(entry) for entry in now} - less
-    kept = [
-        entry
-        for entry in before
-        if _part(entry) not in again and (_part(entry) in earlier or _part(entry) not in named | {""})
-    ]
-    # A failure is recorded only for a workload that was never measured.
-    failures = named - again - earlier - ({""} if earlier else set())
-    return kept, [entry for entry in now if _part(entry) in again | failures]
-
-
-def _counted(before: Iterable[Record], now: Sequence[Record]) -> list[Record]:
-    """Return the new records; the first of each workload and process has the number of runs that it replaces."""
-    of_run = {(entry.workload, entry.process, entry.run): entry.earlier_runs for entry in before}
-    new_runs = {entry.run for entry in now}
-    replaced: dict[tuple[str, int], int] = defaultdict(int)
-    for (workload, process, run), earlier in of_run.items():
-        if run not in new_runs:
-            replaced[workload, process] += 1 + earlier
-    return [
-        replace(
-            entry,
-            earlier_runs=max(entry.earlier_runs, of_run.get((entry.workload, entry.process, entry.run), 0))
-            + replaced.pop((entry.workload, entry.process), 0),
-        )
-        for entry in now
-    ]
-
-
-def _measured(records: Iterable[Record]) -> set[str]:
-    """Return the workloads, or phases, that ran."""
-    return {_part(entry) for entry in records if entry.outcome.ran}
-
-
-def _part(record: Record) -> str:
-    """Return what is replaced as a whole: the phase of an effect, else the workload."""
-    return record.effect.phase if record.effect else record.workload
