@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -68,7 +68,8 @@ def build(
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
     result, published = build_report(project, paths or [], options, output, earlier, verbose=verbose)
     if json:
-        print_json(_as_data(result, published))
+        cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
+        print_json({"index": str(published.index), "device": result.device, "cells": cells})
     else:
         print(summarize_build(result))
         print(short_path(published.index))
@@ -140,11 +141,3 @@ def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int
     for link in published.dead_links:
         note(f"broken link: {link}")
     return finish(result, strict=strict, see=short_path(published.index.parent / STATUS))
-
-
-def _as_data(result: BuildRun, published: Published) -> dict[str, Any]:
-    return {
-        "index": str(published.index),
-        "device": result.device,
-        "cells": [cell_data(name, cell) for name, cell in finished_cells(result)],
-    }

@@ -55,7 +55,7 @@ from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, table, visible
+from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, table, visible, wrapped
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100
@@ -257,7 +257,9 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
         processes = plural(shown[0].processes, "process", "es")
         print_heading(f"{names} in {model}{layers}, {phase}, on {device}, {processes}")
         print(_effect_table(shown, terminal_width()))
-        print(visible(_notes(shown)))
+        for line in _notes(shown):
+            print(*wrapped(visible(line), terminal_width()), sep="\n")
+        print()
         if breakdown := breakdown_of(shown):
             print(_breakdown_table(breakdown))
             for how, ms in breakdown.idle.items():
@@ -295,39 +297,36 @@ def _breakdown_table(breakdown: Breakdown) -> str:
     return table(lines, right=range(1, 5), width=terminal_width())
 
 
-def _notes(rows: list[EffectRow]) -> str:
+def _notes(rows: list[EffectRow]) -> list[str]:
     effect = rows[0].effect
     missing = f"; not {', '.join(effect.missing)}" if effect.missing else ""
-    kept = ", ".join(f"{count} {name}" for name, count in effect.kept.items())
     lines = [f"{effect.called} of {plural(effect.replaced, 'instance')} replaced and called{missing}"]
-    if kept:
+    if effect.kept:
+        kept = ", ".join(f"{count} {name}" for name, count in effect.kept.items())
         lines.append(f"without a kernel in this mode on this device: {kept}")
     noise = [f"{row.noise:.1%} ({row.effect.module})" for row in rows if row.effect.level == MODEL_LEVEL]
     if noise:
-        lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
+        lines.append(f"noise floor, between two samples of the model without it: {', '.join(noise)}")
     for row in rows:
+        module, values = row.effect.module, row.agreement
         if row.cause and row.effect.level == MODEL_LEVEL:
-            lines.append(f"{row.effect.module}: {row.verdict.label}, because {row.cause}")
-        lines += _agreement(row.agreement)
+            lines.append(f"{module}: {row.verdict.label}, because {row.cause}")
+        if "top1" in values:
+            same, tokens = values["top1"], int(values.get("untied", 0))
+            top1 = (
+                f"{round(same * tokens)} of {plural(tokens, 'token')}" if tokens else f"{same:.2%} of tokens"
+            )
+            error = f"relative error {values['relative_error']:.1e}, KL divergence {values['kl']:.1e}"
+            lines.append(f"logits: {error}, top-1 agreement {top1}")
+        if "gradients" in values:
+            worst = f"{values['gradients']:.1e}, of the worst weight {values['worst_gradient']:.1e}"
+            lines.append(f"relative errors: loss {values['loss']:.1e}, gradients {worst}")
+        if "experts" in values:
+            lines.append(
+                f"routed experts: {values['experts']:.2%} agree; logits are compared with the same ones"
+            )
         if row.effect.baseline_host_ms and row.effect.host_ms:
-            times = f"{milliseconds(row.effect.baseline_host_ms)} -> {milliseconds(row.effect.host_ms)} ms"
-            lines.append(f"{row.effect.module}: {times} of the host per call")
-        lines += [f"{row.effect.module}: {name} {before} -> {after}" for name, before, after in row.costs]
-    return "\n".join(lines) + "\n"
-
-
-def _agreement(found: dict[str, float]) -> Iterator[str]:
-    if "top1" in found:
-        same, tokens = found["top1"], int(found.get("untied", 0))
-        first = f"{round(same * tokens)} of {plural(tokens, 'token')}" if tokens else f"{same:.2%} of tokens"
-        yield (
-            f"logits: relative error {found['relative_error']:.1e}, KL {found['kl']:.1e}, "
-            f"first choice equal for {first}"
-        )
-    if "gradients" in found:
-        yield (
-            f"relative errors: loss {found['loss']:.1e}, gradients {found['gradients']:.1e}, "
-            f"of the worst weight {found['worst_gradient']:.1e}"
-        )
-    if "experts" in found:
-        yield f"experts: equal choice for {found['experts']:.2%}; compared with the same"
+            before, after = milliseconds(row.effect.baseline_host_ms), milliseconds(row.effect.host_ms)
+            lines.append(f"{module}: host time per call {before} -> {after} ms")
+        lines += [f"{module}: {name} {old} -> {new}" for name, old, new in row.costs]
+    return lines

@@ -77,7 +77,8 @@ def init(
         harness=_own_source(root),
     )
     settings = _settings(project)
-    ignored = _ignored(root)
+    known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
+    ignored = "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
     texts = _texts(project, operator)
     repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
     workflow = repository / _WORKFLOW
@@ -93,7 +94,9 @@ def init(
         check_writable(folder)
 
     root.mkdir(parents=True, exist_ok=True)
-    made = [_append(root / "pyproject.toml", settings), _append(root / ".gitignore", ignored)]
+    made = [root / "pyproject.toml", root / ".gitignore"]
+    for extended, more in zip(made, (settings, ignored), strict=True):
+        write_atomically(extended, _appended(_read(extended), more).encode())
     made += write_new(project, texts)
     if own not in made:
         made.append(create_implementation(project, operator, own.stem)[0])
@@ -102,7 +105,16 @@ def init(
         write_atomically(workflow, _workflow(project, repository).encode())
     for one in made if kept else (*made, workflow):
         print(os.path.relpath(one, root))
-    _print_next(root, operator, own.stem)
+    print("\nNext:")
+    if root != Path.cwd():
+        print(f"  cd {shlex.quote(os.path.relpath(root))}")
+    run = f"kbt run {operator}/{own.stem}"
+    for command, purpose in (
+        (run, "measure it beside the baseline"),
+        ("kbt build", "write the report: site/index.html"),
+        ("kbt record", "copy its records, to be committed"),
+    ):
+        print(f"  {command:<{len(run)}}  # {purpose}")
     if "path" in project.harness.source:
         note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
         if Path(project.harness.source["path"]).is_absolute():
@@ -110,20 +122,8 @@ def init(
         note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
     if kept:
         note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
-    for name in sorted(_others(project, made)):
+    for name in sorted({*map(project.relative, project.notebook_paths())} - {*map(project.relative, made)}):
         note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
-
-
-def _print_next(root: Path, operator: str, own: str) -> None:
-    print("\nNext:")
-    if root != Path.cwd():
-        print(f"  cd {shlex.quote(os.path.relpath(root))}")
-    for command, purpose in (
-        (f"kbt run {operator}/{own}", "measure it beside the baseline"),
-        ("kbt build", "write the report: site/index.html"),
-        ("kbt record", "copy its records, to be committed"),
-    ):
-        print(f"  {command:<{len(f'kbt run {operator}/{own}')}}  # {purpose}")
 
 
 def _own_source(root: Path) -> Harness:
@@ -201,23 +201,6 @@ def _workflow(project: Project, repository: Path) -> str:
         folder=f"{folder}/" if inside else "",
         defaults=f"    defaults:\n      run:\n        working-directory: {folder}\n" if inside else "",
     )
-
-
-def _ignored(root: Path) -> str:
-    known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
-    return "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
-
-
-def _others(project: Project, made: list[Path]) -> set[str]:
-    """Return the Markdown files that were there before and that the new settings make notebooks."""
-    known = {project.relative(one) for one in made}
-    return {project.relative(one) for one in project.notebook_paths()} - known
-
-
-def _append(path: Path, text: str) -> Path:
-    """Add ``text`` below what the file holds, if any; return the file."""
-    write_atomically(path, _appended(_read(path), text).encode())
-    return path
 
 
 def _appended(text: str, more: str) -> str:

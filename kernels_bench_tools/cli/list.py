@@ -106,7 +106,12 @@ def list_notebooks(
     found = [path for known in operators(project).values() for path in known if path in wanted]
     notebooks = survey_notebooks(project, found)
     if records:
-        _print_coverage(_on_device(list(find_coverage(notebooks)), device), json)
+        rows = list(find_coverage(notebooks))
+        known = sorted({row.device for row in rows})
+        if device and device not in known:
+            hint = did_you_mean(device, known, f"Devices with records: {', '.join(known)}" if known else "")
+            raise ProjectError(f"--device {device}", "has no records here", "The slug of a device", hint)
+        _print_coverage([row for row in rows if device in {"", row.device}], json)
         return
     listed = [_describe(notebook) for notebook in notebooks]
     others = sorted(project.relative(path) for path in wanted.difference(found))
@@ -166,46 +171,34 @@ def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> 
     return row
 
 
-def _on_device(rows: list[Coverage], device: str) -> list[Coverage]:
-    """Return the rows of one device, all if ``device`` is empty."""
-    known = sorted({row.device for row in rows})
-    if device and device not in known:
-        hint = did_you_mean(device, known, f"Devices with records: {', '.join(known)}" if known else "")
-        raise ProjectError(f"--device {device}", "has no records here", "The slug of a device", hint)
-    return [row for row in rows if device in {"", row.device}]
-
-
 def _print_coverage(rows: list[Coverage], json: bool) -> None:
     if json:
         print_json({"records": rows})
         return
-    for device, covered in grouped((row.device, row) for row in rows).items():
+    for device, covered in sorted(grouped((row.device, row) for row in rows).items()):
         print_heading(device)
         lines = [["implementation", "set", "measured", "processes", "since", "remark"]]
-        lines += [
-            [
-                f"{row.operator}/{row.implementation}",
-                (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
-                f"{row.measured} of {row.workloads}" if row.workloads else "-",
-                str(row.processes or "-"),
-                row.date or "-",
-                _remark(row),
+        for row in covered:
+            remarks = [] if row.rows else [NOT_MEASURED]
+            remarks += [STALE] * row.stale
+            remarks += [
+                f"{count} " * (row.workloads > 0) + Status(status).label
+                for status, count in row.others.items()
             ]
-            for row in sorted(covered, key=lambda row: (row.operator, row.implementation))
-        ]
+            lines.append(
+                [
+                    f"{row.operator}/{row.implementation}",
+                    (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
+                    f"{row.measured} of {row.workloads}" if row.workloads else "-",
+                    str(row.processes or "-"),
+                    row.date or "-",
+                    ", ".join(remarks),
+                ]
+            )
         _print_table(lines)
         print()
     stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
-
-
-def _remark(row: Coverage) -> str:
-    """Return what is incomplete; empty for nothing."""
-    if not row.rows:
-        return NOT_MEASURED
-    counted = row.workloads > 0
-    others = [f"{count} " * counted + Status(status).label for status, count in row.others.items()]
-    return ", ".join([STALE] * row.stale + others)
 
 
 def _print_model(found: ModelTasks, phase: str, json: bool) -> None:

@@ -14,7 +14,7 @@ import typer
 import kernels_bench_tools
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
+from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
@@ -81,35 +81,6 @@ def new_operator(
     work unchanged: the operator computes y = 2x until you replace the formula in the module and in the baseline.
     """
     project = find_project(Path.cwd())
-    for path in create_operator(project, name):
-        print(project.relative(path))
-    print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
-
-
-def create_implementation(
-    project: Project, operator: str, stem: str, origin: str = ""
-) -> tuple[Path, str, list[str]]:
-    """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
-    start, others = _origin(project, operator, origin)
-    path = start.path.parent / f"{stem}.md"
-    if path.exists():
-        raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
-    write_atomically(path, with_harness(project, path, _notebook_text(start, operator, stem)).encode())
-    return path, start.path.stem, others
-
-
-def built_in_operators() -> list[str]:
-    """Return the names of the operators that are part of this package and whose folders it has."""
-    return [name for name in operator_modules(_PACKAGE / OPERATORS) if _built_in_folder(name).is_dir()]
-
-
-def _built_in_folder(name: str) -> Path:
-    shipped = _STARTERS / name
-    return shipped if shipped.is_dir() else _PACKAGE.parent / name  # in a checkout
-
-
-def create_operator(project: Project, name: str) -> list[Path]:
-    """Create the module and the folder of a new operator, and return the files; ``ProjectError`` if it exists."""
     module = f"{project.operators}/{name}.py"
     reserved = {"docs", "site", "node_modules", project.operators.partition("/")[0]}
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:
@@ -128,7 +99,56 @@ def create_operator(project: Project, name: str) -> list[Path]:
         f"{name}/{IMPLEMENTATIONS}/torch_{name}.md": "baseline.md",
         f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
     }
-    return write_new(project, {path: filled(starter, **values) for path, starter in starters.items()})
+    texts = {path: filled(starter, **values) for path, starter in starters.items()}
+    print(*map(project.relative, write_new(project, texts)), sep="\n")
+    print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
+
+
+def create_implementation(
+    project: Project, operator: str, stem: str, origin: str = ""
+) -> tuple[Path, str, list[str]]:
+    """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
+    known = operators(project)
+    if operator not in known:
+        names = [*known, *(name for name in built_in_operators() if name not in known)]
+        what, expected = "is not an operator of this project, nor built in", f"One of {', '.join(names)}"
+        hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
+        raise ProjectError(operator, what, expected, hint)
+    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
+    if origin and origin not in notebooks:
+        what, expected = f"is not an implementation of {operator}", f"One of {', '.join(notebooks)}"
+        raise ProjectError(f"--from {origin}", what, expected, did_you_mean(origin, notebooks))
+    baselines = [name for name, notebook in notebooks.items() if notebook.front.baseline]
+    baselines = [origin] if origin else baselines or list(notebooks)[:1]
+    start = read_notebook(project, notebooks[baselines[0]].path)
+    path = start.path.parent / f"{stem}.md"
+    if path.exists():
+        raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
+    cell, requires = start.cells[-1], start.front.requires
+    text = filled(
+        "implementation.md",
+        title=title_from_name(stem),
+        family=stem.replace("_", "-"),
+        requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
+        origin=start.path.stem,
+        name=stem,
+        operator=operator,
+        cell=cell.id,
+        outputs=",".join(cell.outputs),
+        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
+    )
+    write_atomically(path, with_harness(project, path, text).encode())
+    return path, start.path.stem, baselines[1:]
+
+
+def built_in_operators() -> list[str]:
+    """Return the names of the operators that are part of this package and whose folders it has."""
+    return [name for name in operator_modules(_PACKAGE / OPERATORS) if _built_in_folder(name).is_dir()]
+
+
+def _built_in_folder(name: str) -> Path:
+    shipped = _STARTERS / name
+    return shipped if shipped.is_dir() else _PACKAGE.parent / name  # in a checkout
 
 
 def built_in_texts(name: str) -> dict[str, str]:
@@ -155,47 +175,6 @@ def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, with_harness(project, path, text).encode())
     return list(paths)
-
-
-def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list[str]]:
-    """Return the notebook to copy, and the names of the other baselines."""
-    known = operators(project)
-    if operator not in known:
-        names = [*known, *(name for name in built_in_operators() if name not in known)]
-        raise ProjectError(
-            operator,
-            "is not an operator of this project, nor built in",
-            f"One of {', '.join(names)}",
-            did_you_mean(operator, names, "`kbt new operator NAME` creates one"),
-        )
-    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
-    if asked and asked not in notebooks:
-        raise ProjectError(
-            f"--from {asked}",
-            f"is not an implementation of {operator}",
-            f"One of {', '.join(notebooks)}",
-            did_you_mean(asked, list(notebooks), ""),
-        )
-    baselines = [stem for stem, notebook in notebooks.items() if notebook.front.baseline]
-    baselines = baselines or list(notebooks)[:1]
-    return read_notebook(project, notebooks[asked or baselines[0]].path), [] if asked else baselines[1:]
-
-
-def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
-    cell = start.cells[-1]
-    requires = start.front.requires
-    return filled(
-        "implementation.md",
-        title=title_from_name(stem),
-        family=stem.replace("_", "-"),
-        requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
-        origin=start.path.stem,
-        name=stem,
-        operator=operator,
-        cell=cell.id,
-        outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
-    )
 
 
 def today() -> str:

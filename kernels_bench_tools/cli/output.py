@@ -21,7 +21,7 @@ from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.committed import Owner, cell_owner
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.text import few, plural, visible
+from kernels_bench_tools.text import few, plural, visible, wrapped
 
 
 def print_json(data: Any) -> None:
@@ -53,7 +53,7 @@ def terminal_width() -> int:
 
 def print_heading(text: str) -> None:
     """Print what the lines below are about, in bold on a terminal."""
-    typer.secho(visible(text), bold=True)
+    typer.secho("\n".join(wrapped(visible(text), terminal_width())), bold=True)
 
 
 def last_build(project: Project) -> BuildRun | None:
@@ -104,7 +104,14 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     unsupported do. ``see`` is where the reasons are.
     """
     cells = _own_cells(result)
-    _note_expectations(result, dict(cells))
+    selected = dict(cells)
+    for notebook in result.notebooks:
+        for cell in (selected.get(f"{notebook.path}:{one.id}") for one in notebook.cells):
+            if cell and cell.expected:
+                note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
+            elif cell and cell.workloads.keys() == {Status.OK}:
+                for status in notebook.front.expect:
+                    note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
     wrong = [
         f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
         for name, cell in cells
@@ -132,17 +139,6 @@ def _is_wrong(cell: CellRun) -> bool:
 def _outcome(cell: CellRun) -> str:
     assert cell.status is not None
     return ": ".join(filter(None, (cell.status.label, cell.counts)))
-
-
-def _note_expectations(result: BuildRun, cells: Mapping[str, CellRun]) -> None:
-    """Print which of these cells are wrong as their notebooks expect, and which are right although it is expected."""
-    for notebook in result.notebooks:
-        for cell in (cells.get(f"{notebook.path}:{one.id}") for one in notebook.cells):
-            if cell and cell.expected:
-                note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
-            elif cell and cell.workloads.keys() == {Status.OK}:
-                for status in notebook.front.expect:
-                    note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
 
 
 def cell_records(project: Project, cell: CellRun, owner: Owner) -> Iterator[Record]:

@@ -73,17 +73,17 @@ class PlainProgress(Progress):
         pass
 
     def write(self, line: str) -> None:
-        """Print one line."""
         print(visible(line), file=sys.stderr, flush=True)
 
     def show(self, name: str, activity: str) -> None:
-        """Show what a cell does now."""
         self.write(f"  {name}  {activity}")
 
     def build_started(self, expected: Mapping[str, float]) -> None:
         """Print how many notebooks cannot run, how many cells may run, and how long that takes."""
         for reason, notebooks in self._unsupported.items():
-            self.write(_count_unsupported(reason, len(notebooks)))
+            needs = reason.removeprefix("needs ")
+            verb = "cannot run here:" if needs == reason else "needs" if len(notebooks) == 1 else "need"
+            self.write(f"{plural(len(notebooks), 'notebook')} {verb} {needs} (--verbose lists them)")
         self._unsupported.clear()
         self._expected = {**expected}
         self._left = {**expected}
@@ -104,23 +104,18 @@ class PlainProgress(Progress):
         return f"about {f'{round(left, -1):.0f} s' if left < 95 else f'{left / 60:.0f} min'} left"
 
     def environment_started(self, name: str) -> None:
-        """Show that a cell's packages are being resolved and installed."""
         self.show(name, "preparing its environment")
 
     def downloading(self, package: str) -> None:
-        """Print what is downloaded, and its size."""
         self.write(f"  downloading {package}")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        """Print how that ended."""
         self.write(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
 
     def cell_started(self, name: str) -> None:
-        """Show that a cell runs now."""
         self.show(f"{self._number(name)}{name}", "running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
-        """Show that a process of a measuring cell runs now."""
         if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
             self._told = time.monotonic()
             self.write(left)
@@ -131,20 +126,15 @@ class PlainProgress(Progress):
         self.show(f"{self._number(name)}{name}", activity)
 
     def process_ended(self, name: str, waits: bool) -> None:
-        """Print that a cell waits for the others of its operator."""
         self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
             self.show(f"{self._number(name)}{name}", "waiting for other cells")
 
     def cell_output(self, name: str, line: str) -> None:
-        """Print a figure."""
-        if (
-            name in self._first
-            and name.rpartition(":")[0] in self._figures_of
-            and (found := _FIGURE.match(line))
-        ):
-            self.write(f"  {found[0]}")
+        shown = name in self._first and name.rpartition(":")[0] in self._figures_of
+        if shown and (figure := _FIGURE.match(line)):
+            self.write(f"  {figure[0]}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Print how a cell ended, unless it was unchanged and correct, or cannot run here."""
@@ -156,7 +146,6 @@ class PlainProgress(Progress):
             self.write(_describe(name, run))
 
     def note(self, text: str) -> None:
-        """Print a text that belongs to no cell."""
         self.write(text)
 
     def _number(self, name: str) -> str:
@@ -213,16 +202,7 @@ class _LiveProgress(PlainProgress):
             self._live.remove_task(self._active.pop(name))
 
 
-def _count_unsupported(reason: str, notebooks: int) -> str:
-    """Return one line for the notebooks that cannot run for this reason."""
-    needs = reason.removeprefix("needs ")
-    if needs == reason:
-        return f"{plural(notebooks, 'notebook')} cannot run here: {reason} (--verbose lists them)"
-    return f"{plural(notebooks, 'notebook')} {'needs' if notebooks == 1 else 'need'} {needs} (--verbose lists them)"
-
-
 def _describe(name: str, run: CellRun) -> str:
-    """Return one line on how a cell ended."""
     assert run.status is not None
     time = "cached" if run.cached else f"{run.seconds:.1f} s" if run.exit_code is not None else ""
     details = ", ".join(filter(None, (time, run.counts)))

@@ -61,8 +61,13 @@ def suite(
     """
     project = find_project(Path.cwd())
     chosen = _find(project, name)
-    if device is not None:
-        _use(device, on_cluster=options.executor is not None)
+    where = f"--device {device}"
+    if device and options.executor:
+        raise ProjectError(where, "cannot be used with --cluster", "", "The workers' devices are used")
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of this process and its children
+    elif device and current_device().kind != device:
+        raise ProjectError(where, "there is no such device here", "", "Use `--device cpu`")
     kind = "cuda" if options.executor else current_device().kind
     if full and kind != "cpu":
         note_unused({"--full": True}, "on a GPU, where the full shapes are measured anyway")
@@ -106,17 +111,6 @@ def _find(project: Project, name: str) -> Suite:
     if not (folder / f"{name}.md").is_file():
         raise SuiteError(f"{FOLDER}/{name}.md", "is missing", "The notebook that reports the suite")
     return found
-
-
-def _use(device: str, *, on_cluster: bool) -> None:
-    """Make this process and its children use only such a device."""
-    where = f"--device {device}"
-    if on_cluster:
-        raise ProjectError(where, "cannot be used with --cluster", "", "The workers' devices are used")
-    if device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif current_device().kind != device:
-        raise ProjectError(where, "there is no such device here", "", "Use `--device cpu`")
 
 
 def _report(project: Project, result: BuildRun, notebook: str) -> SuiteReport:
