@@ -1,7 +1,7 @@
 """When ``kbt run`` compares with committed records instead of running the baseline."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,8 +38,26 @@ def is_compared(project: Project, records: Sequence[Record]) -> bool:
     return can_compare(records, committed_baselines(project, [BASELINE], H200).values())
 
 
-def test_the_baseline_is_not_run_where_its_records_are_of_a_device_that_was_as_fast(project: Project) -> None:
-    assert is_compared(project, candidate(project))
+def slower(record: Record) -> Record:
+    times = {name: [1.1 * time for time in times] for name, times in record.sentinels.items()}
+    return replace(record, sentinels=times)
+
+
+@pytest.mark.parametrize(
+    ("change", "compared"),
+    [
+        (lambda record: record, True),
+        (lambda record: whole_record(record.impl, Status.ERROR, "it raised", H200), True),
+        (slower, False),
+        (lambda record: replace(record, env=replace(record.env, torch="2.0.0")), False),
+        (lambda record: replace(record, wl={**record.wl, "hidden_dim": 1000}), False),
+    ],
+    ids=["as fast", "failed", "slower now", "another torch", "another size"],
+)
+def test_the_baseline_is_not_run_where_its_records_are_comparable(
+    project: Project, change: Callable[[Record], Record], compared: bool
+) -> None:
+    assert is_compared(project, [change(record) for record in candidate(project)]) is compared
 
 
 def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(project: Project) -> None:
@@ -56,31 +74,6 @@ def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(p
     assert title.endswith("(committed records)")
     assert rows
     assert all(row.speedup is not None and row.speedup > 1 for row in rows)
-
-
-def test_the_baseline_is_not_run_for_what_failed(project: Project) -> None:
-    assert is_compared(project, [whole_record("triton_layer_norm", Status.ERROR, "it raised", H200)])
-
-
-def test_the_baseline_is_run_where_the_device_is_slower_now(project: Project) -> None:
-    slower = [
-        replace(
-            record,
-            sentinels={name: [1.1 * time for time in times] for name, times in record.sentinels.items()},
-        )
-        for record in candidate(project)
-    ]
-    assert not is_compared(project, slower)
-
-
-def test_the_baseline_is_run_with_another_version_of_torch(project: Project) -> None:
-    records = [replace(record, env=replace(record.env, torch="2.0.0")) for record in candidate(project)]
-    assert not is_compared(project, records)
-
-
-def test_the_baseline_is_run_for_a_workload_of_another_size(project: Project) -> None:
-    other = [replace(record, wl={**record.wl, "hidden_dim": 1000}) for record in candidate(project)]
-    assert not is_compared(project, other)
 
 
 def test_the_baseline_is_run_after_its_code_was_changed(project: Project) -> None:

@@ -118,7 +118,7 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
 def test_a_verdict_tells_why_the_baseline_has_no_rank() -> None:
     row = Comparison(workload="all", status=Status.OK, verdict=Verdict.NONE, baseline_status=Status.DISTURBED)
 
-    assert "none; baseline: busy machine" in printed(row, 120)
+    assert "baseline: busy machine" in printed(row, 120)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -229,7 +229,6 @@ def test_committed_records_without_a_notebook_are_noted(operator: Path) -> None:
 
     rows = recorded(operator).read_text().replace('"impl":"plain"', '"impl":"renamed"')
     recorded(operator).rename(recorded(operator).with_stem("renamed")).write_text(rows)
-    recorded(operator, "mine").unlink()  # it has the same samples
     done = run_kbt(operator, "check", "softmax/renamed")
     assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
@@ -258,6 +257,7 @@ def test_no_word_of_a_reason_is_cut() -> None:
         text = printed(row, width)
 
         assert {*reason.replace(f"{word},", "").split()} <= {*text.split()}, width
-        assert word in "".join(line[-width // 2 :].split(" ")[-1] for line in text.splitlines())
+        parts = (part for part in re.findall("[^_/]+[_/]*", word) if part not in text)
+        assert [*parts] == [], width  # it may be broken after an underscore
         assert text.count("[95") == text.count("[95 %]"), width
         assert max(map(len, text.splitlines())) <= width

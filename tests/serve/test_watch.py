@@ -44,24 +44,16 @@ def changes(tmp_path):
     assert not thread.is_alive()
 
 
-def test_an_edit_right_after_construction_is_reported(changes):
-    (changes.root / "op/impls/x.md").write_text("two")
-
+def test_edited_replaced_renamed_deleted_and_new_files_are_reported(changes):
+    folder = changes.root / "op/impls"
+    (folder / "x.md").write_text("two")  # right after construction
     assert changes("op/impls/x.md") == ["op/impls/x.md"]
-
-
-def test_a_file_replaced_by_another_is_reported(changes):
-    new = changes.root / "op/impls/.x.md.new"
-    new.write_text("two")
-    new.replace(changes.root / "op/impls/x.md")
-
+    (folder / ".x.md.new").write_text("three")
+    (folder / ".x.md.new").replace(folder / "x.md")
     assert changes("op/impls/x.md") == ["op/impls/x.md"]
-
-
-def test_renamed_deleted_and_new_files_are_reported(changes):
-    (changes.root / "op/impls/x.md").rename(changes.root / "op/impls/y.md")
+    (folder / "x.md").rename(folder / "y.md")
     assert changes("op/impls/x.md", "op/impls/y.md") == ["op/impls/x.md", "op/impls/y.md"]
-    (changes.root / "op/impls/y.md").unlink()
+    (folder / "y.md").unlink()
     assert changes("op/impls/y.md") == ["op/impls/y.md"]
     (changes.root / "pyproject.toml").touch()
     assert changes("pyproject.toml") == ["pyproject.toml"]
