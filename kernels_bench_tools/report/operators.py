@@ -51,14 +51,12 @@ class Implementation:
 
     @property
     def title(self) -> str:
-        """Its title."""
         if self.rows:
             return self.rows[0][1].title
         return notebook_title(self.notebook) if self.notebook else self.id
 
     @property
     def description(self) -> str:
-        """Its description."""
         if self.notebook:
             return self.notebook.front.description
         return self.rows[0][1].description if self.rows else ""
@@ -89,9 +87,7 @@ class OperatorReport:
     implementations: Sequence[NotebookRun]
     combined: Sequence[NotebookRun]
     artifacts: Sequence[Artifact]
-    """Artifacts of its combine notebooks."""
     record_files: Sequence[Path]
-    """Files of its committed records."""
     refused_files: Sequence[Path]
     """Links and other special files beside them, which are not read."""
     summary: Summary | None
@@ -102,12 +98,10 @@ class OperatorReport:
 
     @property
     def page(self) -> str:
-        """Site path of the operator's page."""
         return results_page(self.folder, "")
 
     @cached_property
     def figures(self) -> list[Artifact]:
-        """Its SVG artifacts."""
         return [artifact for artifact in self.artifacts if artifact.suffix == "svg" and artifact.exists]
 
     @cached_property
@@ -130,11 +124,9 @@ class OperatorReport:
 
     @property
     def further_pages(self) -> dict[str, str]:
-        """Those of them that are not its main page."""
         return {kind: path for kind, path in self.results_pages.items() if path != self.page}
 
     def page_of(self, view: DeviceSummary) -> str:
-        """Return the site path of the page that shows a view."""
         return self.results_pages[kind_of(view)]
 
     def on(self, path: str) -> OperatorReport:
@@ -166,18 +158,15 @@ class OperatorReport:
         return {implementation_id(notebook): notebook for notebook in self.implementations}
 
     def records_of(self, notebook: NotebookRun) -> list[Path]:
-        """Return the files of an implementation's committed records."""
         name = f"{implementation_id(notebook)}.jsonl"
         return [file for file in self.record_files if file.name == name]
 
     def urls(self, page: Page) -> dict[str, str]:
-        """Return the URL of each implementation's page."""
         names = [*self.notebooks, *(row.implementation for view in self.views for row in view.rows)]
         found = {name: self.notebook_of(name) for name in names}
         return {name: page.url(page_path(one.path)) for name, one in found.items() if one}
 
     def view_url(self, view: DeviceSummary, page: Page) -> str:
-        """Return the URL of a view."""
         return f"{page.url(self.page_of(view))}#{view_slug(view)}"
 
     @cached_property
@@ -186,7 +175,6 @@ class OperatorReport:
         return {view.device.slug for view in self.views} | {view_slug(view) for view in self.views}
 
     def rows(self, implementation: str) -> list[ViewRow]:
-        """Return the rows of an implementation, view by view."""
         return [
             (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
@@ -252,7 +240,11 @@ def find_operators(
         for folder, own in grouped((operator_of(notebook.path), notebook) for notebook in ordered).items()
         if folder
     ]
-    named = _named_first(notebooks)
+    front = by_path.get("index.md")
+    named = next(
+        (_split(names) for kind, names in _NAMES.findall(front.prose if front else "") if kind == OPERATORS),
+        [],
+    )
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
     return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
 
@@ -263,12 +255,10 @@ class ReportDevice:
 
     device: Device
     path: str
-    """Site path of its page."""
     operators: Sequence[tuple[OperatorReport, DeviceResults]]
 
     @property
     def views(self) -> list[DeviceSummary]:
-        """The views of all operators."""
         return [view for _, device in self.operators for view in device.views]
 
 
@@ -293,12 +283,6 @@ def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str
     others = {name for name, file in own.items() if b"model_sets(" not in file.read_bytes()}
     named = ((operator.folder.rpartition("/")[2], operator) for operator in operators)
     return {name: operator for name, operator in named if name in MODEL_OPERATORS - others}
-
-
-def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
-    front = next((notebook for notebook in notebooks if notebook.path == "index.md"), None)
-    found = _NAMES.findall(front.prose) if front else []
-    return next((_split(names) for kind, names in found if kind == OPERATORS), [])
 
 
 def _split(names: str) -> list[str]:

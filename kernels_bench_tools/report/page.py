@@ -74,10 +74,8 @@ class Page:
     """A page while it is rendered."""
 
     path: str
-    """Site path."""
     links: Links
     taken: set[str] = field(default_factory=lambda: {"main"})
-    """Ids in use."""
 
     @property
     def folder(self) -> str:
@@ -85,7 +83,6 @@ class Page:
         return posixpath.dirname(self.path)
 
     def url(self, target: str) -> str:
-        """Return the URL from this page to a site path."""
         return relative_url(target, self.path)
 
     def unique_id(self, wanted: str) -> str:

@@ -252,7 +252,6 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
 
 
 def models_page(site: Site) -> str:
-    """Return the list of models."""
     notebook = blank_notebook("Models", "End-to-end speed-ups from the fastest kernels of this report.")
     page = Page(paths.MODELS, site.links)
     found = sorted(
@@ -264,7 +263,6 @@ def models_page(site: Site) -> str:
 
 
 def model_page(site: Site, key: str) -> str:
-    """Return the page of a model: its configuration, its calls by phase, and what its modules import."""
     model = site.models.reports[key]
     page = Page(paths.model_file(key), site.links, {"main", EFFECTS})
     found = ((one.view, one.row) for one in model.results)
@@ -325,7 +323,6 @@ def model_page(site: Site, key: str) -> str:
 
 
 def selfcheck_page(site: Site) -> str:
-    """Return the page of the project's self-checks."""
     notebook = blank_notebook(
         "Accuracy of the timing",
         "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes.",
@@ -335,13 +332,11 @@ def selfcheck_page(site: Site) -> str:
 
 
 def devices_page(site: Site) -> str:
-    """Return the list of devices."""
     notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
     return render(site, "devices.html.j2", Page(paths.DEVICES, site.links), notebook, devices=site.devices)
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
-    """Return the page of a device."""
     checked = any(one.check.device.slug == device.device.slug for one in site.selfchecks.sections)
     return render(
         site,
@@ -388,7 +383,6 @@ def method_page(site: Site) -> str:
 
 
 def status_page(site: Site) -> str:
-    """Return the page of all failures, by reason."""
     page = Page(paths.STATUS, site.links)
     views = [view for operator in site.operators for view in operator.views]
     cells = [

@@ -29,7 +29,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def device_page(slug: str) -> str:
-    """Return the page of a device."""
     # A device called "index" would replace the list of devices.
     return f"devices/{slug if slug != 'index' else 'index-device'}.html"
 
@@ -50,7 +49,6 @@ def effects_file(key: str) -> str:
 
 
 def operator_records(folder: str) -> str:
-    """Return the file of all records of an operator."""
     return posixpath.join(folder, "results", "records.jsonl")
 
 
@@ -112,11 +110,9 @@ class SitePaths:
         )
 
     def artifact(self, notebook: str, cell: str, name: str) -> str:
-        """Return the site path of an artifact."""
         return self._cell_file("artifacts", notebook, cell, f"/{name}")
 
     def script(self, notebook: str, cell: str) -> str:
-        """Return the site path of a cell's code."""
         return self._cell_file("cells", notebook, cell, ".py")
 
     def log(self, notebook: str, cell: str, stream: str) -> str:

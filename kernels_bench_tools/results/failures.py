@@ -47,7 +47,6 @@ class FailureGroup:
 
     @property
     def workloads(self) -> int:
-        """Number of failed results."""
         return sum(map(len, self.rows))
 
 

@@ -90,7 +90,6 @@ class ModuleNode:
     level: int
     class_name: str
     calls: int = 0
-    """Number of calls in a forward pass."""
     baseline_ms: Counter[str] = field(default_factory=Counter)
     """The baselines' time for the measured calls in it, by the slug of the device."""
     children: list[ModuleNode] = field(default_factory=list)
@@ -98,8 +97,6 @@ class ModuleNode:
 
 @dataclass(frozen=True)
 class PhaseReport:
-    """A forward pass."""
-
     phase: Phase
     calls: Sequence[Call]
     """Calls of kernels, those that take the baselines most time first."""
@@ -110,7 +107,6 @@ class PhaseReport:
 
     @cached_property
     def tree(self) -> ModuleNode:
-        """The whole model, with its modules."""
         nodes: dict[str, ModuleNode] = {}
         for task in self.phase.tasks:
             for path, calls in task.paths.items():
@@ -143,14 +139,11 @@ class RankReport:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of all phases, of kernels and of blocks."""
         return [call for phase in self.phases for call in (*phase.calls, *phase.blocks)]
 
 
 @dataclass(frozen=True)
 class ModelReport:
-    """A model."""
-
     tasks: ModelTasks
     config: Mapping[str, Any]
     """Its configuration, with Hugging Face's names."""
@@ -161,7 +154,6 @@ class ModelReport:
 
     @property
     def key(self) -> str:
-        """Its name in paths and commands."""
         return self.tasks.model
 
     @property
@@ -171,7 +163,6 @@ class ModelReport:
 
     @cached_property
     def whole(self) -> RankReport:
-        """The model on one GPU."""
         return self._rank(1, self.tasks)
 
     @cached_property
@@ -182,7 +173,6 @@ class ModelReport:
 
     @property
     def results(self) -> list[Result]:
-        """All results of its calls."""
         return [found for split in self.splits for call in split.calls for found in call.results.values()]
 
     @cached_property
@@ -266,7 +256,6 @@ class Models:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The names of the models."""
         return model_keys(DERIVED) if self.operators else []
 
     @cached_property

@@ -35,7 +35,6 @@ class Effects:
         return [file for file in self.files if part in file.stem.split("+")]
 
     def models_with(self, operator: str, implementation: str) -> list[str]:
-        """Return the models in which an implementation was measured."""
         files = self.files_with(operator, implementation)
         return sorted({model_and_framework(file.parent.name)[0] for file in files if self._summaries[file]})
 

@@ -24,7 +24,6 @@ from kernels_bench_tools.records.summary import (
 from kernels_bench_tools.text import grouped, size
 
 ViewRow = tuple[DeviceSummary, Row]
-"""A row and the view that it is in."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class DeviceResults:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of all views."""
         return [row for view in self.views for row in view.rows]
 
     @property
@@ -54,13 +52,11 @@ class DeviceResults:
 
 
 def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
-    """Return the devices in their order, each with its views."""
     found = grouped((summary.device.slug, summary) for summary in summaries)
     return [DeviceResults(views[0].device, views) for views in found.values()]
 
 
 def rows_by_device(rows: Iterable[ViewRow]) -> list[tuple[Device, list[ViewRow]]]:
-    """Return the devices in the order of the rows, each with its rows."""
     found = grouped((view.device.slug, (view, row)) for view, row in rows)
     return [(pairs[0][0].device, pairs) for pairs in found.values()]
 
@@ -99,7 +95,6 @@ def fastest(view: DeviceSummary) -> Row | None:
 
 
 def ranked_rows(view: DeviceSummary) -> int:
-    """Return how many implementations have a rank."""
     return sum(row.rank is not None for row in view.rows)
 
 
@@ -261,7 +256,6 @@ def origins(rows: Iterable[ViewRow]) -> list[Origin]:
 
 
 def view_origins(views: Iterable[DeviceSummary]) -> list[Origin]:
-    """Return the origin of all rows of these views."""
     return origins((view, row) for view in views for row in view.rows)
 
 
