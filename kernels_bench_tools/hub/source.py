@@ -22,6 +22,7 @@ EDITION = 5
 _COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
 _READ = {*_COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
 _REPOSITORY = re.compile(r"(?P<org>[\w-]+)/(?P<name>[\w.-]+?)(?:@(?P<revision>[\w./-]+))?")
+_TRANSPORT = "https"
 _GITHUB = {"kernels-community": "https://github.com/huggingface/kernels-community"}
 """Publisher to the Git repository of its kernels, one folder each."""
 
@@ -184,6 +185,6 @@ def is_wanted(name: str, only: Sequence[str], cuda: bool) -> bool:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = run_git(folder, *arguments, GIT_ALLOW_PROTOCOL="https")
+    done = run_git(folder, *arguments, GIT_ALLOW_PROTOCOL=_TRANSPORT)
     done.check_returncode()
     return done.stdout.decode(errors="replace").strip()

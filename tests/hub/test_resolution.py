@@ -20,18 +20,13 @@ def test_a_pin_is_a_commit(place: Place) -> None:
     last = place.hub.publish(place.repo, place.make("tag", factor=11), tags=("v1.0",))
 
     outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "v1", ">=1,<3", "stable", "v1.0")])
+    place.hub.log.clear()
+    by_commit = place.load(f"{place.repo}@{last}", KERNELS_CACHE=str(place.folder / "empty"))
 
     assert [one.get("value") for one in outcome.all] == [3, 3, 5, 7, 11]
     assert outcome.loaded[-1]["commit"] == last
-
-
-def test_a_whole_commit_needs_no_list_of_names(place: Place) -> None:
-    commit = place.hub.publish(place.repo, place.make(), "v1")
-
-    outcome = place.load(f"{place.repo}@{commit}")
-
-    assert outcome.status == HubStatus.OK
-    assert not any(line.endswith("/refs") for line in place.hub.log)
+    assert by_commit.value == 11
+    assert not any(line.endswith("/refs") for line in place.hub.log), "a whole commit needs no list of names"
 
 
 def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_ones(
@@ -42,25 +37,15 @@ def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_on
     place.hub.publish(place.repo, place.make("three", variant="torch-cuda", version=3), "v3")
     place.hub.publish(place.repo, place.make("four", factor=7, version=4), "v4")
 
+    place.hub.moved["kernels-community/old-scale"] = place.repo
+
     outcome = place.load(f"{place.repo}@>=1,<4")
 
+    assert place.load("kernels-community/old-scale@1").value == 3, "a kernel that was renamed"
+    assert place.load(f"{place.repo}@3").status == HubStatus.NO_BUILD_FOR_SYSTEM, "not another version"
     assert outcome.value == 5
     assert outcome.loaded[0]["version"] == 2
     assert outcome.loaded[0]["notes"] == ["version 3 was skipped: no-build-for-system"]
-
-
-def test_a_version_without_a_build_is_not_replaced_by_another(place: Place) -> None:
-    place.hub.publish(place.repo, place.make("one"), "v1")
-    place.hub.publish(place.repo, place.make("two", variant="torch-cuda", version=2), "v2")
-
-    assert place.load(f"{place.repo}@2").status == HubStatus.NO_BUILD_FOR_SYSTEM
-
-
-def test_a_kernel_that_was_renamed_is_followed(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.hub.moved["kernels-community/old-scale"] = place.repo
-
-    assert place.load("kernels-community/old-scale@1").status == HubStatus.OK
 
 
 def test_a_version_is_resolved_on_the_hub_once(place: Place) -> None:
