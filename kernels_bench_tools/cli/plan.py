@@ -13,9 +13,8 @@ from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import note_unused, print_json
 from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.records.build import FORWARD
-from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
+from kernels_bench_tools.run.plan import AffectedNotebook, CellPlan, PlannedAction, find_affected, plan_build
 from kernels_bench_tools.text import few, plural, visible
 
 

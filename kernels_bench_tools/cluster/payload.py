@@ -20,7 +20,7 @@ from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.hub import find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
-from kernels_bench_tools.run.cache.sources import source_files
+from kernels_bench_tools.run.cache.key import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.shared import CONFIGURATIONS
 from kernels_bench_tools.run.environment.variables import forwarded_variables

@@ -23,8 +23,6 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call of ``get_kernel`` in a cell."""
-
     where: str
     """Notebook and line."""
     reference: str | dict[str, str] | None

@@ -30,8 +30,6 @@ Report = Callable[..., None]
 
 @dataclass
 class Cell:
-    """A python fence that runs, with its attributes."""
-
     id: str
     code: str
     deps: list[str]
@@ -51,7 +49,6 @@ class Cell:
 
     @property
     def measures(self) -> bool:
-        """Whether the cell writes records."""
         return any(output.endswith(".jsonl") for output in self.outputs)
 
 

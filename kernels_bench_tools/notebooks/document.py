@@ -19,8 +19,6 @@ from kernels_bench_tools.text import is_unicode
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook as written in its file."""
-
     path: Path
     name: str
     """Path within the project, with ``/``."""
@@ -38,12 +36,10 @@ class Notebook:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells in order, including commented ones."""
         return [block for block in self.blocks if isinstance(block, Cell)]
 
     @property
     def active_cells(self) -> list[Cell]:
-        """The cells that are not commented out."""
         return [cell for cell in self.cells if not cell.commented]
 
     @property

@@ -25,7 +25,6 @@ class CellName(NamedTuple):
     cell: str
 
     def __str__(self) -> str:
-        """Return the name as in ``needs=`` and on the command line."""
         return f"{self.notebook}:{self.cell}"
 
 
@@ -47,7 +46,6 @@ class Node:
 
     @property
     def needs(self) -> list[CellName]:
-        """All needed cells."""
         return [*self.local, *self.foreign]
 
 
@@ -88,8 +86,7 @@ def build_graph(project: Project, notebooks: Mapping[str, Notebook]) -> Graph:
             nodes.setdefault(key, Node(key, notebooks[name], cell))
     graph = Graph(nodes)
     for node in nodes.values():
-        resolver = _Resolver(project, notebooks, graph, node)
-        graph.problems += [(node.name.notebook, error) for error in resolver.resolve()]
+        graph.problems += [(node.name.notebook, error) for error in _resolve(project, notebooks, nodes, node)]
     graph.nodes = _sorted(graph)
     return graph
 
@@ -120,87 +117,68 @@ def _sorted(graph: Graph) -> dict[CellName, Node]:
     return {name: graph.nodes[name] for name in order}
 
 
-@dataclass
-class _Resolver:
-    """Resolves the ``needs=`` of one cell."""
+def _resolve(
+    project: Project, notebooks: Mapping[str, Notebook], nodes: Mapping[CellName, Node], node: Node
+) -> Iterator[NotebookError]:
+    """Fill the needs of a cell; yield an error for each that cannot be resolved."""
+    own = node.name.notebook
+    local, foreign, files = dict[CellName, None](), dict[CellName, None](), set[Path]()
 
-    project: Project
-    notebooks: Mapping[str, Notebook]
-    graph: Graph
-    node: Node
+    def error(what: str, expected: str = "", remedy: str = "") -> NotebookError:
+        return NotebookError(f"{own}:{node.cell.file_line}", f"needs={need} {what}", expected, remedy)
 
-    def resolve(self) -> Iterator[NotebookError]:
-        """Fill the node; yield an error for each need that cannot be resolved."""
-        for reference in self.node.cell.needs:
-            if not is_reference(reference):
-                yield from self._local(reference)
-                continue
-            path, _, cell = reference.partition(":")
-            folder = self.node.notebook.folder
-            name = join_path(glob.escape(folder) if is_pattern(path) else folder, path)
-            if name is None:
-                expected = "A path within it, relative to the notebook's folder"
-                yield self._error(reference, "leaves the project", expected)
-            elif not path.endswith(".md"):
-                yield from self._data(reference, name)
-            elif is_pattern(path):
-                for one in sorted(self.notebooks):
-                    # Other cells that match are skipped without an error.
-                    if one != self.node.name.notebook and matches(one, name):
-                        self._add_cells(one, cell)
-            else:
-                yield from self._notebook(reference, name, cell)
-        self.node.files = sorted(set(self.node.files))
+    def cells_of(notebook: str) -> list[CellName]:
+        return [CellName(notebook, cell.id) for cell in notebooks[notebook].active_cells]
 
-    def _error(self, need: str, what: str, expected: str = "", remedy: str = "") -> NotebookError:
-        where = f"{self.node.name.notebook}:{self.node.cell.file_line}"
-        return NotebookError(where, f"needs={need} {what}", expected, remedy)
-
-    def _local(self, need: str) -> Iterator[NotebookError]:
-        name = CellName(self.node.name.notebook, need)
-        if name in self.graph.nodes:
-            self.node.local = list(dict.fromkeys([*self.node.local, name]))
-            return
-        known = [one.cell for one in self._cells_of(name.notebook)]
-        commented = any(cell.id == need for cell in self.node.notebook.cells if cell.commented)
-        what = "is a cell that is commented out" if commented else "names no cell of this notebook"
-        hint = "Write ./ before the name of a file, and ./path.md:cell for a cell of another notebook"
-        yield self._error(need, what, "", did_you_mean(need, known, hint))
-
-    def _notebook(self, reference: str, name: str, cell: str) -> Iterator[NotebookError]:
-        if name == self.node.name.notebook:
-            yield self._error(reference, "is this notebook itself", "", "Write the id of the cell alone")
-        elif name not in self.notebooks:
-            hint = did_you_mean(name, self.notebooks, "`kbt list` shows the notebooks")
-            yield self._error(reference, f"names no notebook of this project ({name})", "", hint)
-        elif cell and CellName(name, cell) not in self.graph.nodes:
-            hint = unknown_cell_hint(cell, [one.cell for one in self._cells_of(name)])
-            yield self._error(reference, f"names no cell of {name}", "", hint)
-        else:
-            self._add_cells(name, cell)
-
-    def _cells_of(self, notebook: str) -> list[CellName]:
-        return [one for one in self.graph.nodes if one.notebook == notebook]
-
-    def _add_cells(self, notebook: str, cell: str) -> None:
+    def add(notebook: str, cell: str) -> None:
         """Add one cell of a notebook, if it has it; all without ``cell``."""
-        cells = self._cells_of(notebook)
+        cells = cells_of(notebook)
         if not cell:
-            self.node.whole[notebook] = cells
-        wanted = [one for one in cells if not cell or one.cell == cell]
-        self.node.foreign = list(dict.fromkeys([*self.node.foreign, *wanted]))
+            node.whole[notebook] = cells
+        foreign.update(dict.fromkeys(name for name in cells if not cell or name.cell == cell))
 
-    def _data(self, reference: str, name: str) -> Iterator[NotebookError]:
-        if is_pattern(reference):
-            self.node.files += [path for path in self.project.root.glob(name) if self._is_data(path)]
-        elif self._is_data(self.project.root / name):
-            self.node.files.append(self.project.root / name)
+    for need in node.cell.needs:
+        if not is_reference(need):
+            if CellName(own, need) in nodes:
+                local[CellName(own, need)] = None
+                continue
+            commented = any(cell.id == need for cell in node.notebook.cells if cell.commented)
+            what = "is a cell that is commented out" if commented else "names no cell of this notebook"
+            hint = "Write ./ before the name of a file, and ./path.md:cell for a cell of another notebook"
+            yield error(what, "", did_you_mean(need, [name.cell for name in cells_of(own)], hint))
+            continue
+        path, _, cell = need.partition(":")
+        folder = node.notebook.folder
+        name = join_path(glob.escape(folder) if is_pattern(path) else folder, path)
+        if name is None:
+            yield error("leaves the project", "A path within it, relative to the notebook's folder")
+        elif not path.endswith(".md"):
+            found = project.root.glob(name) if is_pattern(need) else [project.root / name]
+            data = {file for file in found if _is_data(project, file)}
+            files |= data
+            if not data and not is_pattern(need):
+                hint = "Correct the path, or use a glob for files that may not exist"
+                yield error("names no file", "A data file, or a notebook ending in .md", hint)
+        elif is_pattern(path):
+            for notebook in sorted(notebooks):
+                # Other cells that match are skipped without an error.
+                if notebook != own and matches(notebook, name):
+                    add(notebook, cell)
+        elif name == own:
+            yield error("is this notebook itself", "", "Write the id of the cell alone")
+        elif name not in notebooks:
+            hint = did_you_mean(name, notebooks, "`kbt list` shows the notebooks")
+            yield error(f"names no notebook of this project ({name})", "", hint)
+        elif cell and CellName(name, cell) not in nodes:
+            hint = unknown_cell_hint(cell, [known.cell for known in cells_of(name)])
+            yield error(f"names no cell of {name}", "", hint)
         else:
-            hint = "Correct the path, or use a glob for files that may not exist"
-            yield self._error(reference, "names no file", "A data file, or a notebook ending in .md", hint)
+            add(name, cell)
+    node.local, node.foreign, node.files = list(local), list(foreign), sorted(files)
 
-    def _is_data(self, path: Path) -> bool:
-        hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
-        inside = real_path(path).is_relative_to(self.project.root.resolve())
-        is_file = os.path.isfile(path)  # noqa: PTH113 - Path.is_file() raises an error for a name that is too long
-        return is_file and not hidden and inside and is_unicode(str(path))
+
+def _is_data(project: Project, path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.relative_to(project.root).parts)
+    inside = real_path(path).is_relative_to(project.root.resolve())
+    is_file = os.path.isfile(path)  # noqa: PTH113 - Path.is_file() raises an error for a name that is too long
+    return is_file and not hidden and inside and is_unicode(str(path))

@@ -42,7 +42,6 @@ class Harness:
     """A table as in ``[tool.uv.sources]``, its path relative to the project's root; empty for a package index."""
 
     def setting(self) -> str:
-        """Return the value of ``[tool.kbt] harness`` as TOML."""
         return _inline(self.source) if self.source else json.dumps(self.requirement, ensure_ascii=False)
 
     def pip_requirement(self) -> str:
@@ -152,7 +151,6 @@ def _requirement(text: str) -> Requirement | None:
 
 
 def _pruned(table: Any) -> Any:
-    """Return a table without empty ones."""
     if not isinstance(table, dict):
         return table
     inner = {key: _pruned(value) for key, value in table.items()}

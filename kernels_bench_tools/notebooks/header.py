@@ -44,8 +44,6 @@ PACKAGE = "kernels-bench-tools"
 
 
 class HeaderProblem(NamedTuple):
-    """What is wrong in the header of a script."""
-
     line: int
     """Counted from 1; 0 if it is in no line of the script."""
     what: str

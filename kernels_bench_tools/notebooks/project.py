@@ -96,8 +96,6 @@ def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder of notebooks."""
-
     root: Path
     title: str
     repository: str = ""
@@ -123,7 +121,6 @@ class Project:
 
     @property
     def operators_folder(self) -> Path:
-        """The folder with modules of its own operators."""
         return self.root / self.operators
 
     @property
@@ -257,7 +254,6 @@ def operators(project: Project) -> dict[str, list[Path]]:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether ``name`` is a glob."""
     return any(character in name for character in "*?[")
 
 

@@ -36,7 +36,6 @@ class NotebooksError(NotebookError):
         super().__init__(first.where, first.what, first.expected, first.remedy)
 
     def __str__(self) -> str:
-        """Return one line for each problem."""
         return "\n".join(str(problem) for problem in self.problems)
 
 

@@ -37,8 +37,6 @@ _SETTING = re.compile(r"(?m)^ *harness *=.*\n?")
 
 @dataclass(frozen=True)
 class HeaderChange:
-    """New content of one header."""
-
     path: Path
     line: int
     """Index in the file of the first line of the content."""

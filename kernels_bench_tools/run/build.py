@@ -61,8 +61,6 @@ _Selection = tuple[Survey, list[CellName], set[CellName]]
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build."""
-
     environment: str = "uv"
     """``"uv"``, or ``"current"`` for the interpreter that runs ``kbt``."""
     rerun: bool | tuple[str, ...] = False

@@ -31,7 +31,7 @@ from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
-from kernels_bench_tools.run.log_text import failure_from_log, is_disk_full, is_out_of_memory, last_line
+from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.judge import JudgedProcess
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.text import environment_key
@@ -73,7 +73,6 @@ class CellTask:
 
     @property
     def cell(self) -> Cell:
-        """The cell."""
         return self.node.cell
 
 
@@ -206,7 +205,6 @@ def outdated(what: str) -> Failure:
 
 
 def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
-    """Return how a cell ended, and why if it failed."""
     if end.code or end.stop:
         return failed_status(task, end)
     plain = _RUN not in task.cell.code

@@ -26,8 +26,6 @@ _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass
 class Collected:
-    """The collected files."""
-
     kept: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """Files that were not kept although they match ``outputs=``: name, as ASCII, to the reason."""
@@ -89,7 +87,6 @@ def collect_outputs(
 
 
 def _find(folder: int, outputs: Sequence[str]) -> tuple[dict[str, os.stat_result], Collected]:
-    """Return the files that can be kept, and those that are refused."""
     files: dict[str, os.stat_result] = {}
     collected = Collected()
     for name, found in _scan(folder, outputs):

@@ -41,9 +41,8 @@ from kernels_bench_tools.run.environment.variables import (
     user_cache,
 )
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.log_text import hide_paths, without_paths
+from kernels_bench_tools.run.logs import Tail, hide_paths, without_paths
 from kernels_bench_tools.run.process.judge import Judge, JudgedProcess, Turn, judge_paths
-from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -74,11 +73,9 @@ class Executor(Protocol):
     def measure(self, session: Session) -> None:
         """Run a session on one device, with nothing else on it."""
 
-    def interrupt(self) -> None:
-        """End everything that runs, and start nothing more."""
+    def interrupt(self) -> None: ...
 
-    def close(self) -> None:
-        """Release what the executor holds."""
+    def close(self) -> None: ...
 
 
 class LocalExecutor:
@@ -301,13 +298,11 @@ class LocalExecutor:
         return judge
 
     def interrupt(self) -> None:
-        """End everything that runs, and start nothing more."""
         self._stopped.set()
         self._processes.interrupt()
         self.close()
 
     def close(self) -> None:
-        """End the processes that judge."""
         with self._lock:
             for judge in self._judges.values():
                 judge.close()

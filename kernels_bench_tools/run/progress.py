@@ -20,14 +20,12 @@ class Progress:
     def build_started(self, expected: Mapping[str, float]) -> None:
         """The cells that may have to run are known, each with the seconds that it is expected to take."""
 
-    def environment_started(self, name: str) -> None:
-        """The environment of a cell is being made."""
+    def environment_started(self, name: str) -> None: ...
 
     def downloading(self, package: str) -> None:
         """A package is being downloaded; the name includes its size."""
 
-    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        """The environment of a cell is ready, or cannot be made."""
+    def environment_finished(self, name: str, seconds: float, ok: bool) -> None: ...
 
     def cell_started(self, name: str) -> None:
         """A cell that does not measure is about to run."""
@@ -38,8 +36,7 @@ class Progress:
     def process_ended(self, name: str, waits: bool) -> None:
         """That process has ended; if it ``waits``, others of its session follow before the cell has a result."""
 
-    def cell_output(self, name: str, line: str) -> None:
-        """A cell has printed a line, on either stream."""
+    def cell_output(self, name: str, line: str) -> None: ...
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """A cell has a result: it ran, was served from the cache (``run.cached``), or is unsupported."""

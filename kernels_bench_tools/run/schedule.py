@@ -14,16 +14,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
+from statistics import fmean
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.project import CellPolicy
+from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest
+from kernels_bench_tools.records.codec import read_heads
+from kernels_bench_tools.records.committed import record_file
+from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -31,11 +36,11 @@ from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_records import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
-from kernels_bench_tools.run.estimate import expected_seconds
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
+from kernels_bench_tools.text import grouped
 
 LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
@@ -75,7 +80,6 @@ class ReadyQueue:
         self._sorter.done(name)
 
     def sorted(self, names: Sequence[CellName]) -> list[CellName]:
-        """Return cells in the order in which they are to start."""
         return sorted(names, key=self._place.__getitem__)
 
 
@@ -119,7 +123,6 @@ class Execution:
 
     @property
     def graph(self) -> Graph:
-        """All cells."""
         return self.fingerprints.graph
 
     def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
@@ -369,3 +372,62 @@ class Execution:
         expect = node.notebook.front.expect
         run = describe_cell(self.fingerprints.project, node.cell, entry, cached, expect)
         self.progress.cell_finished(str(name), run)
+
+
+COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
+"""Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
+_START_SECONDS = 4.0
+"""Of a measuring process before its first record."""
+
+
+def expected_seconds(
+    nodes: Sequence[Node],
+    last: Callable[[CellName], Entry | None],
+    project: Project,
+    device: Device,
+    processes: int,
+) -> dict[CellName, float]:
+    """Return how long each cell is expected to take: as last time, else as its committed records of this device took.
+
+    Other cells count as the mean of the known ones of their kind: those that compile, measure, or do neither.
+    """
+    known: dict[CellName, float] = {}
+    for node in nodes:
+        entry = last(node.name)
+        if entry and entry.result.exit_code is not None:
+            known[node.name] = entry.result.seconds
+        elif node.cell.measures and (seconds := _committed_seconds(node, project, device)) is not None:
+            known[node.name] = seconds * processes
+    alike = grouped((_seconds_of_kind(node), known[node.name]) for node in nodes if node.name in known)
+
+    def guess(kind: float) -> float:
+        return fmean(alike[kind]) if kind in alike else kind * (1 if kind == OTHER_SECONDS else processes)
+
+    return {
+        node.name: known[node.name] if node.name in known else guess(_seconds_of_kind(node)) for node in nodes
+    }
+
+
+def _seconds_of_kind(node: Node) -> float:
+    if not node.cell.measures:
+        return OTHER_SECONDS
+    return COMPILING_SECONDS if "torch.compile" in node.cell.code else MEASURING_SECONDS
+
+
+def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:
+    """Return how long a process with committed records of this device took; None if there are none."""
+    notebook = node.notebook
+    times: dict[str, list[datetime]] = {}
+    path = record_file(project.root / notebook.operator, device.slug, notebook.implementation)
+    for head in read_heads(path):
+        try:
+            times.setdefault(head.run, []).append(datetime.fromisoformat(head.ts))
+        except ValueError:
+            continue
+    # The first record is written when its workload has ended, so that one interval is missing.
+    found = [
+        (max(some) - min(some)).total_seconds() * len(some) / (len(some) - 1)
+        for some in times.values()
+        if some[1:]
+    ]
+    return _START_SECONDS + fmean(found) if found else None

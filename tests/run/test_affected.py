@@ -7,7 +7,7 @@ from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.run.affected import find_affected
+from kernels_bench_tools.run.plan import find_affected
 
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 HEADER = with_this_package("../../../..")

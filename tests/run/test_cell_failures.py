@@ -9,8 +9,8 @@ import pytest
 from projects import PYTHON
 from workspace import MEASURED, MEASURING
 
+from kernels_bench_tools.run.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process import run as processes
-from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process.reaper import reaper
 
 FAILURES = {

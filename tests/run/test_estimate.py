@@ -6,8 +6,8 @@ from workspace import MEASURING, RECORD, WRITE
 
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.run.estimate import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
 from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.run.schedule import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
 
 
 class Expected(Progress):

@@ -12,7 +12,7 @@ from workspace import MEASURING, WRITE
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Environment, Failure, Record, Status
-from kernels_bench_tools.run.log_text import without_paths
+from kernels_bench_tools.run.logs import without_paths
 
 ROOT_HOME = "/" + "root"
 

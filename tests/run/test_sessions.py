@@ -10,7 +10,7 @@ from kernels_bench_tools.records.record import Flag
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
+from kernels_bench_tools.run.session import LIMITS, find_deviations
 from kernels_bench_tools.text import slugify
 
 X, Y = "op/impls/x.md", "op/impls/y.md"

@@ -62,22 +62,18 @@ class _EntryFolder:
 
     @property
     def artifacts(self) -> Path:
-        """The folder of the artifacts."""
         return self.folder / "artifacts"
 
     @property
     def stdout(self) -> Path:
-        """The file for the cell's standard output."""
         return self.folder / STDOUT
 
     @property
     def stderr(self) -> Path:
-        """The file for the cell's standard error."""
         return self.folder / STDERR
 
     @property
     def environment_log(self) -> Path:
-        """The file for the output of making its environment."""
         return self.folder / ENVIRONMENT_LOG
 
 
@@ -89,7 +85,6 @@ class Entry(_EntryFolder):
 
     @property
     def key(self) -> str:
-        """Its key in the cache."""
         return self.folder.name
 
     @property
@@ -104,8 +99,6 @@ class Entry(_EntryFolder):
 
 
 class Draft(_EntryFolder):
-    """An entry that is being written."""
-
     def finish(self, result: StoredResult) -> bool:
         """Write the result and the list of digests; return whether the entry has been synced to the disk."""
         digests = dict(_digests(self.folder))
@@ -148,7 +141,6 @@ def read_entry(folder: Path) -> Entry | None:
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of the files in a folder."""
     return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _files(folder))
 
 

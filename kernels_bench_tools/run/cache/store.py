@@ -50,8 +50,6 @@ class _LastResults(msgspec.Struct):
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """Size and age of an entry."""
-
     key: str
     size: int
     """Bytes of its files."""
@@ -98,7 +96,6 @@ class CellCache:
         return entry
 
     def last(self, cell: CellName) -> Entry | None:
-        """Return the last result of a cell, also a failure."""
         key = self.last_key(cell)
         return self.find(key, cell) if key else None
 
@@ -113,12 +110,10 @@ class CellCache:
         os.utime(entry.folder)
 
     def forget_all_but(self, cells: Iterable[CellName]) -> None:
-        """Forget the last results of all other cells."""
         names = {str(cell) for cell in cells}
         self._last.keys = {name: key for name, key in self._last.keys.items() if name in names}
 
     def save_last(self) -> None:
-        """Write which results are the last ones."""
         self._last.keys = dict(sorted(self._last.keys.items()))
         write_struct(self._last_path, self._last)
 
@@ -134,12 +129,10 @@ class CellCache:
             return draft
 
     def discard_drafts(self) -> None:
-        """Delete all entries that were not finished."""
         for name in self._names(_DRAFT):
             self._remove(name)
 
     def discard(self, draft: Draft) -> None:
-        """Delete an entry that was not finished."""
         self._remove(draft.folder.name)
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
@@ -186,7 +179,6 @@ class CellCache:
                 self.drop(name)
 
     def drop_processes(self, key: str) -> None:
-        """Remove the entries of a cell's single processes."""
         for name in self._names(_KEY):
             if name.startswith(f"{key}{_PROCESS}"):
                 self.drop(name)
@@ -248,7 +240,6 @@ class CellCache:
 
 
 def process_key(key: str, process: int) -> str:
-    """Return the key of one process of a cell that is measured in several."""
     return f"{key}{_PROCESS}{process}"
 
 

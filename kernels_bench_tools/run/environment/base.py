@@ -27,7 +27,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_varia
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
-from kernels_bench_tools.run.process.logs import Tail
+from kernels_bench_tools.run.logs import Tail
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 
 RESOLUTION_SECONDS = 1800.0
@@ -75,19 +75,15 @@ class UvEnvironment:
         """Called with name and size of each package of more than 1 MB when uv begins to download it."""
 
     def identity(self) -> list[str]:
-        """Return what can change results, without paths: the platform, and the Python that uv is configured to use."""
         return [self.name, platform.system(), platform.machine(), os.environ.get("UV_PYTHON", "")]
 
     def script(self, cell: Cell) -> str:
-        """Return the cell's code with a header."""
         return with_header(cell.code, cell.deps)
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
         return shared_script(code, script, root, state / SHARED_FOLDER)
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:
-        """Make exactly the environment that the script's header declares; anew if a file is not its packages'."""
         name = hashlib.sha256(os.fsencode(script)).hexdigest()[:32]
         manifest = state / SHARED_FOLDER / f"{name}.json"
         sources = _local_packages(script)
@@ -155,7 +151,6 @@ class UvEnvironment:
             self.on_download(found["package"])
 
     def variables(self, home: Path) -> dict[str, str]:
-        """Return the cell's variables without those that change an isolated environment."""
         variables = cell_variables(uv_variables(os.environ), home)
         for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"):
             variables.pop(name, None)
@@ -169,19 +164,15 @@ class CurrentEnvironment:
     on_download: Callable[[str], None]
 
     def identity(self) -> list[str]:
-        """Return the platform, the version of Python, and all distributions."""
         return [self.name, platform.system(), platform.machine(), sys.version, *_distributions()]
 
     def script(self, cell: Cell) -> str:
-        """Return the cell's code; its header has no effect."""
         return cell.code
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:  # noqa: ARG002
-        """Return the interpreter, which all cells share."""
         return Path(PYTHON)
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
-        """Return the interpreter; its version is written to ``log``."""
         version = f"{platform.python_implementation()} {platform.python_version()}"
         log.write_text(f"current environment: {version}\n", encoding="utf-8")
         files = Installed(PYTHON, packages_folder(), [PACKAGE_FOLDER])
@@ -189,7 +180,6 @@ class CurrentEnvironment:
         return Prepared(python=PYTHON, files=files)
 
     def variables(self, home: Path) -> dict[str, str]:
-        """Return the cell's variables, with this package on the import path."""
         return module_variables(cell_variables(os.environ, home))
 
 
@@ -262,7 +252,6 @@ def _uv_reason(errors: str, code: int) -> str:
 
 
 def packages_folder() -> Path:
-    """Return the folder with the packages of the current interpreter."""
     return Path(site.getsitepackages()[0])
 
 

@@ -56,8 +56,6 @@ for line in sys.stdin.read().splitlines():
 
 
 class _Manifest(msgspec.Struct):
-    """The files of an environment when they were last compared."""
-
     python: str
     states: dict[str, State]
 
@@ -153,7 +151,6 @@ class Installed:
         self._states = found
 
     def _listed(self) -> dict[str, _Listed]:
-        """Return what the ``RECORD`` files of the environment list."""
         listed = {}
         for pattern in ("*.dist-info/RECORD", "lib/python*/site-packages/*.dist-info/RECORD"):
             for record in self.folder.glob(pattern):

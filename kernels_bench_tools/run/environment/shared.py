@@ -68,7 +68,6 @@ def _portable(code: str, folder: Path) -> str | None:
 
 
 def _is_portable(dependency: object) -> bool:
-    """Return whether a dependency has no relative path."""
     return (
         isinstance(dependency, str)
         and "$" not in dependency

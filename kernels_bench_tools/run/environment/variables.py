@@ -64,7 +64,6 @@ def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def user_cache() -> Path:
-    """Return the folder that all builds of this user share."""
     return _cache_home(os.environ) / "kbt"
 
 

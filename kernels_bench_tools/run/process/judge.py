@@ -100,7 +100,6 @@ class Judge:
         return found.st_ino, found.st_ctime_ns
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.communicate()
 

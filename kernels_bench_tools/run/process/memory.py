@@ -31,7 +31,6 @@ class MemoryWatch:
         """Bytes that the processes used, if that was more than the limit."""
 
     def excess(self) -> bool:
-        """Return whether the processes use more than the limit."""
         if self._limit is None or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + _INTERVAL_SECONDS

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.run.process.logs import cut_log
+from kernels_bench_tools.run.logs import cut_log
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
     kill_orphans,
@@ -40,8 +40,6 @@ class InterruptedBuildError(Exception):
 
 
 class Stop(Enum):
-    """Why a process was ended."""
-
     TIMEOUT = "timeout"
     OUTPUT = "output"
     """It printed more than ``LOG_LIMIT``."""
@@ -50,8 +48,6 @@ class Stop(Enum):
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended."""
-
     code: int
     """As in ``subprocess``: negative for a signal."""
     seconds: float
@@ -152,7 +148,6 @@ class Processes:
         return self._slowed
 
     def interrupt(self) -> None:
-        """Kill everything that runs, and let nothing start any more."""
         with self._lock:
             self._interrupted = True
             for process in self._running:
