@@ -117,17 +117,6 @@ def test_all_errors_are_found(workspace):
     assert len(problems(workspace, text)) == 6
 
 
-def test_a_valid_project_has_no_errors(workspace):
-    assert problems(workspace, "---\ntitle: T\nrequires: [cuda]\nlinks: {a: b}\n---\n" + CELL) == []
-
-
-def test_two_independent_cycles_are_both_found(workspace):
-    def ring(a, b):
-        return f"```python id={a} needs={b}\n1\n```\n```python id={b} needs={a}\n1\n```\n"
-
-    assert len(problems(workspace, ring("a", "b") + ring("c", "d"))) == 2
-
-
 def test_cells_with_the_same_script_path_are_an_error(workspace):
     workspace.cell("x__y.md", "1", "id=z")
     workspace.cell("x.md", "1", "id=y__z")

@@ -30,46 +30,21 @@ NAMES = st.sampled_from(
 VALUES = st.one_of(
     WORDS,
     st.sampled_from(
-        [
-            *words(
-                "a,b,,a ./x.md:a ./*.md:b ../../../x.md x.jsonl **/*.jsonl [ [] 0 -1 ٣ /etc/passwd ../x.py ."
-            ),
-            *("n.md", "a\\b", "true", "9" * 5000, "x" * 300),
-        ]
+        words("""
+    a,b,,a ./x.md:a ./*.md:b ../../../x.md x.jsonl **/*.jsonl [ [] 0 -1 ٣ /etc/passwd ../x.py . n.md a\\b true
+    """)
     ),
+    st.sampled_from(["9" * 5000, "x" * 300]),
 )
 ATTRIBUTES = st.lists(st.tuples(NAMES, VALUES).map("=".join), max_size=5).map(" ".join)
 KEYS = st.sampled_from(
     words("title requires platforms links baseline family theme widgets titel custom_css null 1")
 )
+PLAIN_YAML = """\
+[cuda]|{a: b}|[[[[|&a [*a]|&a {b: *a}|!!python/object/apply:os.system [id]|2026-11-20|~|'|<<: *x|{[1]: 2}|{? {a: 1} : 2}|1e999
+.nan|0x|2026-99-99|12:30:99|!!binary ///|!!timestamp x"""
 YAML = st.one_of(
-    WORDS,
-    st.sampled_from(
-        [
-            "[cuda]",
-            "{a: b}",
-            "[[[[",
-            "&a [*a]",
-            "&a {b: *a}",
-            "!!python/object/apply:os.system [id]",
-            "2026-11-20",
-            "~",
-            "|\n  text",
-            "'",
-            "<<: *x",
-            "{[1]: 2}",
-            "{? {a: 1} : 2}",
-            "1e999",
-            ".nan",
-            "0x",
-            "2026-99-99",
-            "12:30:99",
-            "!!binary ///",
-            "!!timestamp x",
-            "[" * 3000,
-            "9" * 5000,
-        ]
-    ),
+    WORDS, st.sampled_from([*PLAIN_YAML.replace("\n", "|").split("|"), "|\n  text", "[" * 3000, "9" * 5000])
 )
 FRONT = st.lists(st.tuples(KEYS, YAML).map(": ".join), max_size=5).map(
     lambda lines: "\n".join(["---", *lines, "---", ""])

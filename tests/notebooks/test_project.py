@@ -6,7 +6,6 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import (
     find_project,
     find_project_of,
-    matches,
     operator_of,
     operators,
 )
@@ -34,13 +33,6 @@ def test_a_folder_whose_name_is_not_utf_8_is_an_error_in_one_line(tmp_path):
         find_project(folder)
 
 
-def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("tool = 3\n")
-
-    with pytest.raises(ProjectError, match="is not a project"):
-        find_project(tmp_path)
-
-
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
     touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")
@@ -49,12 +41,6 @@ def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
 
     assert (project.root, project.title, project.repository) == (tmp_path, "T", "https://x/y")
     assert project.state == tmp_path / ".kbt"
-
-
-def test_without_settings_the_repository_is_the_project(tmp_path):
-    touch(tmp_path, ".git/HEAD", "a/b/c.md")
-
-    assert find_project(tmp_path / "a/b").root == tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "# Notes\n\n```python\nprint(1)\n```\n"])
@@ -122,21 +108,6 @@ def test_patterns_decide_what_is_a_notebook(tmp_path):
     touch(tmp_path, "index.md", "README.md", "a/impls/x.md", "a/b/impls/x.md", "a/y.md")
 
     assert names(tmp_path) == ["a/impls/x.md", "index.md"]
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "expected"),
-    [
-        ("a/b/c.md", "**/*.md", True),
-        ("c.md", "**/*.md", True),
-        ("a/b/c.md", "*/*.md", False),
-        ("a/b/c.md", "a/**/c.md", True),
-        ("a/c.md", "a/**/c.md", True),
-        ("a/c.md", "a/[bc].md", True),
-    ],
-)
-def test_two_stars_match_any_number_of_folders(name, pattern, expected):
-    assert matches(name, pattern) is expected
 
 
 @pytest.mark.parametrize(
@@ -245,10 +216,3 @@ def test_an_implementation_is_found_by_its_name_alone_where_one_operator_has_it(
     assert project.find_notebooks(["yours"]) == [project.root / "op/impls/yours.md"]
     with pytest.raises(ProjectError, match=r"of several operators\. Expected: op/mine or other/mine"):
         project.find_notebooks(["mine"])
-
-
-def test_an_empty_target_selects_nothing(tmp_path):
-    two_projects(tmp_path)
-
-    with pytest.raises(ProjectError, match="'': is not a notebook"):
-        find_project(tmp_path / "one").find_notebooks([""])

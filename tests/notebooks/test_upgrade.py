@@ -57,28 +57,6 @@ def test_only_cells_of_the_selected_notebooks_change(workspace):
     assert other.read_bytes() == before
 
 
-def test_a_script_shared_by_notebooks_changes_once(workspace):
-    script = workspace.write("code/s.py", HEADER + "print(1)\n")
-    for name in ("a.md", "b.md"):
-        workspace.write(name, "```python id=a script=code/s.py\n```\n")
-
-    assert upgrade(workspace) == [f"code/s.py:5: {OLD} -> {NEW}"]
-    assert script.read_text() == HEADER.replace(OLD, NEW) + "print(1)\n"
-
-
-def test_the_changed_cell_runs_in_the_next_build_and_the_plan_shows_why(workspace):
-    from kernels_bench_tools.run.build import BuildOptions
-    from kernels_bench_tools.run.plan import plan_build
-
-    workspace.cell("n.md", HEADER)
-    workspace.build()
-    upgrade(workspace)
-
-    [plan] = plan_build(workspace.project, [], BuildOptions(environment="current"))
-    assert plan.changed == ["header"]
-    assert workspace.build().started == ["n.md:a"]
-
-
 def test_cells_without_a_date_are_counted_and_not_changed(workspace):
     path = workspace.cell("n.md", "# /// script\n# dependencies = ['numpy']\n# ///\n")
     workspace.cell("m.md", "print(1)")

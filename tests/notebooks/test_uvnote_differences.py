@@ -13,7 +13,6 @@ import pytest
 from projects import PYTHON
 
 from kernels_bench_tools.cli import main
-from kernels_bench_tools.notebooks.survey import survey_project
 from kernels_bench_tools.report.site import publish
 
 
@@ -62,26 +61,6 @@ def test_a_change_reaches_cells_through_a_need_on_a_whole_notebook(workspace):
     assert output(workspace, "a.md") == "v2\n"
 
 
-def test_a_need_added_to_one_cell_runs_only_that_cell(workspace):
-    text = "```python id=a\nprint(1)\n```\n\n```python id=b{}\nprint(2)\n```\n"
-    workspace.cell("other.md", "print(0)")
-    workspace.write("n.md", text.format(""))
-    workspace.build()
-    workspace.write("n.md", text.format(" needs=./other.md:a"))
-
-    assert workspace.build().started == ["n.md:b"]
-
-
-def test_the_cache_is_found_from_any_folder(workspace, monkeypatch, capfd):
-    workspace.cell("deep/below/n.md", "print(1)")
-    workspace.build()
-    code, _ = kbt(workspace.root / "deep/below", monkeypatch, capfd, "clean", "--all")
-
-    assert code == 0
-    assert not (workspace.root / ".kbt").exists()
-    assert not list(workspace.root.rglob("*.py"))
-
-
 def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch, capfd):
     use = "```python id=use needs=a\nimport os; print(os.environ.get('UVNOTE_INPUT_A', 'nothing') != 'nothing')\n```\n"
     workspace.write("n.md", "```python id=a\nraise SystemExit('no')\n```\n\n" + use)
@@ -92,31 +71,6 @@ def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch,
 
     assert workspace.build().started == ["n.md:a", "n.md:use"]
     assert output(workspace, "n.md", "use") == "True\n"
-
-
-def test_an_artifact_in_a_subfolder_is_published(workspace):
-    workspace.cell("n.md", "import os; os.mkdir('d'); open('d/x.txt', 'w').write('inside')")
-    site(workspace)
-    published = [path for path in (workspace.root / "site").rglob("x.txt") if path.parent.name == "d"]
-
-    assert [path.read_text() for path in published] == ["inside"]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("```python id=a needs=./gone.md:a\n1\n```\n", "n.md:1: needs=./gone.md:a names no notebook"),
-        ("```python\nprint(1)\n```\n```python\nprint(1)\n```\n", "Give it an `id=` of its own"),
-    ],
-)
-def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeypatch, capfd, text, said):
-    workspace.write("n.md", text)
-    code, told = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current")
-
-    assert code == 2
-    assert said in told
-    assert told.count("\n") == 1
-    assert not (workspace.root / "site").exists()
 
 
 def test_a_notebook_written_by_a_cell_is_not_run(workspace):
@@ -146,17 +100,6 @@ def test_what_follows_a_longer_closing_fence_is_on_the_page(workspace):
     assert page.index("The next paragraph.") < page.index("second")
 
 
-def test_a_commented_out_cell_is_not_a_heading(workspace):
-    text = "# Title\n\n# ```python id=a\nraise SystemExit\n# ```\n\nProse.\n\n```python id=b\nprint(1)\n```\n"
-    workspace.write("n.md", text)
-    page = site(workspace)("n.html")
-    headings = [part.split("</h1>")[0] for part in page.split("<h1")[1:]]
-
-    assert not any("python" in heading for heading in headings)
-    assert "SystemExit" in page
-    assert list(workspace.recorder.finished) == ["n.md:b"]
-
-
 def test_notebooks_are_utf8_in_any_locale(workspace):
     workspace.cell("n.md", "print(ascii('größer'))", prose="Grüße aus Zürich.")
     done = subprocess.run(
@@ -171,50 +114,3 @@ def test_notebooks_are_utf8_in_any_locale(workspace):
     page = workspace.text("site/n.html")
     assert "Grüße aus Zürich." in page
     assert "größer" in page
-
-
-def test_a_need_on_another_notebook_does_not_require_a_slash(workspace):
-    workspace.cell("other.md", "open('x.txt', 'w').write('x')")
-    workspace.cell(
-        "n.md", "import os; print(os.listdir(os.environ['UVNOTE_FILE_OTHER_A']))", "id=a needs=other.md:a"
-    )
-
-    assert survey_project(workspace.project).problems() == []
-    workspace.build()
-    assert "x.txt" in output(workspace, "n.md")
-
-
-def test_collapsed_code_can_be_unfolded(workspace):
-    workspace.cell("n.md", "print('folded')", front="collapse_code: true")
-    page = site(workspace)("n.html")
-    before = page[: page.index("folded")]
-
-    assert before.rindex("<details") > before.rfind("</details>")
-    assert "open" not in before[before.rindex("<details") :].split(">")[0]
-
-
-def test_the_author_is_on_the_page(workspace):
-    workspace.cell("n.md", "print(1)", front="author: Ada <Lovelace>")
-
-    assert "Ada &lt;Lovelace&gt;" in site(workspace)("n.html").partition("<body")[2]
-
-
-def test_notebooks_of_one_folder_have_separate_scripts(workspace):
-    for name in ("x", "y"):
-        workspace.cell(f"op/impls/{name}.md", f"print('I am {name}')", "id=benchmark")
-    site(workspace)
-    scripts = {path: path.read_text() for path in (workspace.root / "site").rglob("*.py")}
-
-    assert sorted(scripts.values()) == ["print('I am x')\n", "print('I am y')\n"]
-
-
-def test_artifact_references_in_code_and_output_stay_text(workspace):
-    code = (
-        "open('t.csv', 'w').write('first,second\\n1,2\\n')\nprint('![artifact:t.csv]')  # ![artifact:t.csv]"
-    )
-    workspace.cell("n.md", code, prose="Nothing here.")
-    page = site(workspace)("n.html")
-
-    assert page.count("![artifact:t.csv]") >= 2  # in the code and in what it printed
-    assert "&lt;table" not in page
-    assert "first,second" in page

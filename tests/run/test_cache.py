@@ -3,14 +3,11 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
-from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.run.environment.base import find_environment
 
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
@@ -54,12 +51,6 @@ def test_an_edited_cell_runs_with_its_dependents(operator):
     operator.cell("op/impls/x.md", WRITE.replace('"w"', '"v"'), MEASURING, "title: X")
 
     assert operator.build().started == [X, C]
-
-
-def test_dependents_do_not_run_if_the_result_is_the_same(operator):
-    operator.cell("op/impls/x.md", WRITE + "pass", MEASURING, "title: X")
-
-    assert operator.build().started == [X]
 
 
 def test_edited_prose_runs_nothing(operator):
@@ -228,16 +219,6 @@ def test_a_projects_operator_runs_the_cells_that_measure_it(workspace, file, exp
     assert workspace.build().started == []
 
 
-def test_the_operators_folder_is_a_setting(workspace):
-    workspace.write("pyproject.toml", "[tool.kbt]\noperators = 'src/lib/operators'\n")
-    module = workspace.write("src/lib/operators/op.py", "")
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    workspace.build()
-    module.write_text("x = 1")
-
-    assert workspace.build().started == [X]
-
-
 @pytest.mark.parametrize("change", ["write_text('x = 2')", "unlink()"])
 def test_a_cell_that_changes_its_operator_has_no_result(workspace, change):
     write_operators(workspace)
@@ -302,23 +283,12 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert operator.recorder.notes == []
 
 
-def test_a_deleted_entry_runs_its_cell_again(operator):
-    shutil.rmtree(entry_of(operator))
-
-    assert operator.build().started == [X]
-    assert operator.recorder.notes == []
-
-
 def test_a_damaged_last_json_is_ignored(operator):
     (operator.root / ".kbt/last.json").write_text("{")
     (operator.root / ".kbt/build.json").write_text("{")
 
     assert operator.build().started == []
     assert operator.result("op/impls/x.md").status == "unsupported"
-
-
-def test_the_report_is_what_the_build_returned(operator):
-    assert read_struct(operator.root / ".kbt/build.json", BuildRun) == operator.run
 
 
 def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
@@ -339,11 +309,6 @@ def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
 
     assert operator.build().started == []
     assert all(run.cached for run in operator.recorder.finished.values())
-
-
-def test_state_is_ignored_by_git(operator):
-    assert (operator.root / ".kbt/.gitignore").read_text() == "*\n"
-    assert Path(operator.root / "op/impls/.kbt/.gitignore").exists()
 
 
 def test_a_folder_that_an_import_adds_to_the_path_is_not_part_of_the_environment(tmp_path, monkeypatch):

@@ -29,13 +29,6 @@ def store(state: Path, seconds: float = 0.0, content: str = "some\n") -> Path:
     return cache.commit(draft, KEY, StoredResult(cell="n.md:a", status=Status.OK, seconds=seconds)).folder
 
 
-def test_an_entry_is_read_as_it_was_stored(tmp_path):
-    entry = read_entry(store(tmp_path))
-
-    assert entry.result.artifacts.keys() == {"deep/a.txt"}
-    assert entry.result == read_entry(entry.folder).result
-
-
 def test_sha256sum_can_check_an_entry(tmp_path):
     entry = store(tmp_path)
 
@@ -85,13 +78,6 @@ def test_an_entry_of_another_version_is_absent_not_damaged(tmp_path):
     (entry / "digests.txt").unlink()
 
     assert read_entry(entry) is None
-
-
-def test_a_missing_entry_or_a_file_in_its_place_is_none(tmp_path):
-    (tmp_path / "file").touch()
-
-    assert read_entry(tmp_path / "nothing") is None
-    assert read_entry(tmp_path / "file") is None
 
 
 def test_only_slow_results_are_synced_and_before_they_become_entries(tmp_path, monkeypatch):

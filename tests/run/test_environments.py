@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from workspace import make_wheel
 
-from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import read_header, with_header
-from kernels_bench_tools.run.environment.base import find_environment, find_uv
+from kernels_bench_tools.run.environment.base import find_uv
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process import judge
 
@@ -159,11 +158,6 @@ def test_an_index_set_for_uv_takes_precedence(own):
 
     assert variables[own] == "https://uv"
     assert "https://pip" not in [variables.get("UV_DEFAULT_INDEX"), variables.get("UV_INDEX_URL")]
-
-
-def test_an_unknown_environment_is_an_error():
-    with pytest.raises(ProjectError, match="uv or current"):
-        find_environment("conda")
 
 
 @pytest.mark.parametrize("dependency", ["six", "six; python_version < '4'", 'six; python_version < "4"'])

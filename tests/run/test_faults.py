@@ -1,48 +1,23 @@
-"""Faults during builds, such as kill -9, a full disk and flipped bits, and what the next build does.
+"""Faults during whole builds, such as kill -9, a full disk and flipped bits, and what the next build does.
 
-==============================  =======================================================================
-fault                           tests
-==============================  =======================================================================
-a build killed with -9          here, whole builds (``KBT_FAULT_KILLS=200`` kills as many);
-                                test_cache_entries, one entry; test_orphans, the processes of its cells
-a build killed while it makes   here
-pages
-Ctrl-C, TERM, HUP               test_schedule, test_orphans
-a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
-several builds at once          here; test_schedule, one project and one device
-bits flipped in the cache       here, on the pages; test_cache_entries, every bit
-a cloned checkout               test_cache
-segmentation fault, abort,      test_cell_failures
-SIGKILL, memory, exit code,
-hang, no text, own folder gone
-printing without end            test_cell_failures
-a GPU left in error             test_cell_failures, on a GPU
-a worker lost during a cell     test_cluster
-random notebooks                test_fuzz (``KBT_FUZZ_EXAMPLES=10000``)
-==============================  =======================================================================
+``KBT_FAULT_KILLS=200`` kills as many builds.
 """
 
 import os
 import random
 import shutil
-import signal
 import sys
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
-from filelock import FileLock, Timeout
 from projects import once_per_run, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from breaking import DIED, DONE, Tree, read_folder
+from breaking import DIED, DONE, Tree
 
 KILLS = int(os.environ.get("KBT_FAULT_KILLS", "2"))
 MAX_KILLS_IN_A_ROW = 4
-PAGES = 96
-"""Twice as many as are rendered in a single process."""
 
 
 @pytest.fixture(scope="session")
@@ -116,37 +91,6 @@ def check_resumed(result, stored):
     assert result.started & stored == set(), result.stderr
 
 
-def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_the_same(built_tree):
-    root, site = built_tree.root, built_tree.root / "site"
-    (root / "died.md").unlink()  # it runs in each build, and its page shows how long it took
-    for number in range(PAGES):
-        (root / f"p{number}.md").write_text(f"# Page {number}\n\n{'Some words. ' * 1000}\n")
-    assert built_tree.build().code == 0
-    expected = read_folder(site)
-    stopped = 0
-    for part in (0.05, 0.4):
-        shutil.rmtree(site)
-        build = built_tree.start()
-        rendered = partial(count_pages, site)
-        assert wait_until(lambda: rendered() > PAGES * part, interval=0.002)  # noqa: B023
-        build.send_signal(signal.SIGSTOP)
-        # No other build may replace what pages are made from until all are rendered.
-        with suppress(Timeout), FileLock(root / ".kbt/lock").acquire(timeout=0):
-            assert rendered() == PAGES, f"the lock is free with {rendered()} of {PAGES} pages rendered"
-        stopped += rendered() < PAGES
-        build.kill()
-        build.communicate(timeout=20)
-
-        assert wait_until(lambda: not built_tree.orphans()), built_tree.orphans()
-        assert built_tree.build().code == 0
-        assert read_folder(site) == expected
-    assert stopped, "both builds had finished before they were stopped"
-
-
-def count_pages(site):
-    return len(list(site.glob("p*.html")))
-
-
 @pytest.mark.parametrize("kilobytes", [150, 600])
 def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     small_disk, tmp_path, expected, kilobytes
@@ -209,22 +153,6 @@ def test_what_was_measured_in_one_process_is_kept_on_a_full_disk(small_disk, tmp
     assert result.code == 0, result.stderr
     assert {cell for cell, _ in result.started} == {f"op/impls/m{n}.md:a" for n in range(6)} - kept
     assert tree.leftovers() == []
-
-
-def test_what_was_measured_in_one_process_is_kept_when_the_build_is_killed(tmp_path):
-    root = tmp_path / "tree"
-    root.mkdir()
-    (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
-    tree = Tree(root, tmp_path / "elsewhere")
-    begun = tmp_path / "begun"
-    write_measuring(root, f"open({str(begun)!r}, 'w'); import time; time.sleep(600)")
-    build = tree.start("op", "--processes", "1")
-    assert wait_until(begun.exists)
-    build.kill()
-    build.communicate(timeout=30)
-    write_measuring(root)
-
-    assert {cell for cell, _ in build_once(tree).started} == {"op/impls/m5.md:a"}
 
 
 def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):

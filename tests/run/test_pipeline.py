@@ -65,17 +65,6 @@ def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, tree, m
     assert len(asked) == 31
 
 
-def test_the_cell_that_took_longest_starts_first(workspace):
-    workspace.cell("a.md", SLEEP.format(0.01))
-    workspace.cell("b.md", SLEEP.format(0.6))
-    workspace.cell("c.md", SLEEP.format(0.3))
-    assert workspace.build(jobs=1).started == ["a.md:a", "b.md:a", "c.md:a"]  # nothing is known
-
-    recorder = workspace.build(jobs=1, rerun=True)
-
-    assert recorder.started == ["b.md:a", "c.md:a", "a.md:a"]
-
-
 def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
     for operator, seconds in (("first", 0.01), ("second", 0.4)):
         workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + WRITE, MEASURING)

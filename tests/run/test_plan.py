@@ -82,24 +82,6 @@ def test_changed_code_header_and_outputs_are_named(operator):
     assert plan(operator) == {X: run("outputs"), C: may(X)}
 
 
-def test_comments_and_empty_lines_change_nothing(operator):
-    header = SOURCES.replace("# ///\n", "# # with a comment\n# ///\n")
-    operator.cell("op/impls/x.md", f"{header}\n# more\n{WRITE.rstrip()}  # and more", MEASURING, "title: X")
-
-    assert plan(operator) == {}
-
-
-def test_a_new_cell_that_needs_a_new_one_never_ran(operator):
-    operator.cell("op/impls/new.md", WRITE, MEASURING)
-    operator.cell("op/results/d.md", "print(2)", "id=more needs=../impls/new.md:a")
-
-    new = "op/impls/new.md:a"
-    assert plan(operator, "op/results/d.md") == {
-        new: run(reason="never ran"),
-        "op/results/d.md:more": may(new, reason="never ran"),
-    }
-
-
 def test_a_changed_source_data_file_and_lock_are_named(operator):
     operator.write("lib/lib.py", "x = 1")
     operator.write("kernels.lock", "[]")
@@ -110,12 +92,6 @@ def test_a_changed_source_data_file_and_lock_are_named(operator):
         Y: run("kernels.lock"),
         C: may(X, Y, changed=["file op/results/records/old.jsonl"]),
     }
-
-
-def test_changed_front_matter_is_upstream_of_cells_that_read_it(operator):
-    operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: Z")
-
-    assert plan(operator) == {C: run(f"upstream {X}")}
 
 
 def test_a_new_and_a_removed_notebook_are_named_by_the_combine_cell(operator):
@@ -147,14 +123,6 @@ def test_a_cell_that_was_killed_runs_again_with_its_status_as_reason(workspace):
     workspace.build()
 
     assert plan(workspace) == {"n.md:a": run(reason="last run failed (crashed)")}
-
-
-def test_a_failed_cell_that_was_edited_has_changed_code(workspace):
-    workspace.cell("n.md", "1 / 0")
-    workspace.build()
-    workspace.cell("n.md", "1 / 1")
-
-    assert plan(workspace) == {"n.md:a": run("code")}
 
 
 def test_a_damaged_entry_is_reported(operator):
@@ -199,10 +167,3 @@ def test_results_of_more_processes_are_unchanged_for_a_build_that_asks_for_the_d
     workspace.cell("op/impls/x.md", WRITE + "pass", MEASURING)
 
     assert plan(workspace, processes=0) == {X: run("code")}
-
-
-def test_only_the_targets_and_their_needs_are_planned(operator):
-    operator.write("lib/lib.py", "x = 1")
-
-    assert plan(operator, "op/impls/y.md") == {}
-    assert plan(operator, "op/results") == plan(operator) != {}

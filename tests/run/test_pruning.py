@@ -5,8 +5,6 @@ import time
 
 import pytest
 
-from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
@@ -104,11 +102,3 @@ def test_old_processes_of_sessions_are_removed(workspace):
     cache.sweep()
 
     assert not entry.folder.exists()
-
-
-@pytest.mark.parametrize("size", ['"many"', "12", '"-1G"', '""'])
-def test_an_invalid_cache_size_is_an_error_that_names_the_setting(workspace, size):
-    (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\ncache_size = {size}\n")
-
-    with pytest.raises(ProjectError, match="cache_size"):
-        find_project(workspace.root)

@@ -53,27 +53,6 @@ def test_a_baseline_starts_last():
     assert ReadyQueue(graph, list(graph.nodes), {named("a"): 9.0, named("b"): 1.0}).pop() == named("b")
 
 
-def test_without_a_history_cells_start_in_the_order_of_the_notebooks():
-    assert order({"a": [], "b": [], "c": ["b"], "d": ["c"]}, {}) == ["a", "b", "c", "d"]
-
-
-def test_a_need_that_is_not_in_the_queue_has_ended():
-    graph = graph_of({"a": [], "b": ["a"]})
-
-    assert ReadyQueue(graph, [named("b")], {}).pop() == named("b")
-
-
-def test_a_cell_waits_for_all_that_it_needs():
-    graph = graph_of({"a": [], "b": [], "c": ["a", "b"]})
-    queue = ReadyQueue(graph, list(graph.nodes), {})
-    queue.done(queue.pop())
-
-    assert queue.pop() == named("b")
-    assert queue.pop() is None
-    queue.done(named("b"))
-    assert queue.pop() == named("c")
-
-
 @given(
     st.lists(st.sets(st.integers(0, 30)), max_size=25), st.lists(st.floats(0, 100), min_size=25, max_size=25)
 )
@@ -85,10 +64,3 @@ def test_every_cell_starts_once_and_after_its_needs(edges, seconds):
     assert all(
         started_cells.index(need) < started_cells.index(cell) for cell, some in needs.items() for need in some
     )
-
-
-def test_cells_are_sorted_by_the_order_in_which_they_start():
-    graph = graph_of({"a": [], "b": [], "c": []})
-    queue = ReadyQueue(graph, list(graph.nodes), {named("b"): 3.0, named("c"): 2.0, named("a"): 1.0})
-
-    assert queue.sorted(list(graph.nodes)) == [named("b"), named("c"), named("a")]

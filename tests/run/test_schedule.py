@@ -12,7 +12,7 @@ from workspace import MEASURED, MEASURING, WRITE
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.run.locks import device_lock, project_lock
+from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.progress import Progress
 
 SPAN = "import time\nprint(time.monotonic()); time.sleep(0.4); print(time.monotonic())\n"
@@ -89,14 +89,6 @@ def test_nothing_runs_beside_a_measurement(workspace):
     assert not any(overlap(one, other) for one in measuring for other in others)
 
 
-def test_jobs_limit_how_many_cells_run_at_once(workspace):
-    for name in ("a", "b"):
-        workspace.cell(f"{name}.md", SPAN)
-    workspace.build(jobs=1)
-
-    assert not overlap(span(workspace, "a.md"), span(workspace, "b.md"))
-
-
 def test_only_the_targets_and_their_needs_run(workspace):
     workspace.write(
         "n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n```python id=c\n1\n```\n"
@@ -159,14 +151,6 @@ def test_dependents_run_after_a_rerun_with_another_result(workspace):
     assert workspace.build().started == ["n.md:b"]
     artifact = workspace.text(workspace.result("n.md").artifacts["t.txt"])
     assert workspace.text(workspace.result("n.md", "b").stdout) == artifact + "\n"
-
-
-def test_commented_cells_are_shown_and_do_not_run(workspace):
-    workspace.write("n.md", "<!-- ```python id=a -->\nraise\n<!-- ``` -->\n\n```python id=b\n1\n```\n")
-
-    assert workspace.build().started == ["n.md:b"]
-    run = workspace.result("n.md")
-    assert (run.commented, run.status) == (True, None)
 
 
 def test_the_result_has_prose_and_cells_in_order(workspace):
@@ -255,11 +239,6 @@ def test_a_build_waits_until_the_device_is_free(workspace):
 
     assert order[0].startswith(f"another build is measuring on {current_device().slug}")
     assert order[1:] == ["released", "measured"]
-
-
-def test_the_project_lock_returns_whether_it_had_to_wait(workspace):
-    with project_lock(workspace.project, Progress()) as waited:
-        assert waited is False
 
 
 def test_an_interrupted_session_keeps_its_finished_cells(workspace):

@@ -57,15 +57,6 @@ def test_processes_alternate_and_every_other_round_is_reversed(workspace):
     ]
 
 
-def test_the_baseline_is_the_last_of_its_session(workspace):
-    workspace.cell(X, WRITE + "write()", MEASURING, front="baseline: true")
-    workspace.cell(Y, WRITE + "write()", MEASURING)
-
-    recorder = workspace.build(processes=1)
-
-    assert [name for name, _ in recorder.processes] == [f"{Y}:a", f"{X}:a"]
-
-
 def test_each_process_is_fresh_and_records_are_in_the_order_of_processes(workspace):
     code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
     code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)"
@@ -80,14 +71,6 @@ def test_each_process_is_fresh_and_records_are_in_the_order_of_processes(workspa
     assert len({record.run for record in records}) == 3
 
 
-def test_cells_that_do_not_measure_run_once(workspace):
-    workspace.cell("n.md", "import json, os\nprint(json.load(open(os.environ['KBT_CONTEXT']))['processes'])")
-    recorder = workspace.build(processes=3)
-
-    assert recorder.started == ["n.md:a"]
-    assert workspace.text(workspace.result("n.md").stdout) == "1\n"
-
-
 def test_logs_of_all_processes_are_kept_with_a_separating_line(workspace):
     workspace.cell(X, WRITE + "write()\nprint(process, end='' if process else chr(10))", MEASURING)
     workspace.build(processes=3)
@@ -96,17 +79,6 @@ def test_logs_of_all_processes_are_kept_with_a_separating_line(workspace):
 
     assert workspace.text(run.stdout) == "0\n--- process 2 of 3\n1\n--- process 3 of 3\n2"
     assert run.stderr == ""
-
-
-def test_other_outputs_are_those_of_the_first_process_and_seconds_are_summed(workspace):
-    code = WRITE + "write()\nopen('d.txt', 'w').write(str(process))\nimport time; time.sleep(0.1)"
-    workspace.cell(X, code, "id=a outputs=op.jsonl,d.txt")
-    workspace.build(processes=3)
-
-    run = workspace.result(X)
-
-    assert workspace.text(run.artifacts["d.txt"]) == "0"
-    assert 0.3 <= run.seconds < 3
 
 
 def test_a_failed_process_ends_its_cell_and_no_other(workspace):
@@ -164,24 +136,6 @@ def test_an_unsupported_cell_runs_in_one_process(workspace):
     assert (len(measured(workspace)), len(measured(workspace, Y))) == (1, 6)
 
 
-def test_an_unfinished_line_does_not_damage_the_records_of_the_next_process(workspace):
-    workspace.cell(X, WRITE + "write()\nopen('op.jsonl', 'a').write('{\"ts\": ')", MEASURING)
-    workspace.build(processes=2)
-
-    assert workspace.result(X).status == "ok"
-    assert [record.process for record in measured(workspace)] == [0, 1]
-
-
-def test_the_time_limit_is_for_each_process(workspace):
-    code = WRITE + "write()\nimport time; time.sleep(0.5 if process < 3 else 60)"
-    workspace.cell(X, code, MEASURING + " timeout=1")
-
-    workspace.build(processes=3)
-    assert workspace.result(X).status == "ok"
-    workspace.build(processes=4)
-    assert (workspace.result(X).status, len(measured(workspace))) == ("timeout", 5)
-
-
 def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     workspace.cell(X, WRITE + "write()", MEASURING)
     workspace.cell(Y, WRITE + "write()", MEASURING)
@@ -216,13 +170,6 @@ def test_the_number_of_processes_depends_on_options_and_device(options, expected
     assert {kind: BuildOptions(**options).process_counts(kind)[-1] for kind in DEFAULT_PROCESSES} == expected
 
 
-def test_a_build_has_the_number_of_processes_of_its_device(workspace):
-    workspace.cell(X, WRITE + "write()", MEASURING)
-    workspace.build(processes=0)
-
-    assert len(measured(workspace)) == DEFAULT_PROCESSES["cpu"]
-
-
 def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):
     workspace.cell(X, WRITE + "write()", MEASURING)
     workspace.build(processes=3)
@@ -236,16 +183,6 @@ def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):
 
 
 QUIET = [[[1.0, 1.0]]] * 3
-
-
-def test_sentinels_without_deviation_change_nothing(workspace):
-    sentinel_cell(workspace, QUIET)
-    sentinel_cell(workspace, QUIET, Y)
-    recorder = workspace.build(processes=3)
-
-    assert len(recorder.processes) == 6
-    assert recorder.notes == []
-    assert not any(record.flags for record in measured(workspace))
 
 
 def test_a_process_whose_sentinel_deviates_is_measured_again_and_replaced(workspace):
@@ -290,14 +227,6 @@ def test_a_single_process_is_compared_with_its_own_first_values(workspace):
     assert recorder.processes[2:] == [(X + ":a", 0)]
     assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]]
     assert [record.flags for record in measured(workspace, Y)] == [[]]
-
-
-def test_a_repeated_process_that_fails_ends_its_cell(workspace):
-    values = [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [1.0, 1.0]]]
-    sentinel_cell(workspace, values, then="if attempt: raise ValueError('no')")
-    workspace.build(processes=3)
-
-    assert (workspace.result(X).status, workspace.result(X).reason) == ("error", "ValueError: no")
 
 
 @pytest.mark.parametrize(

@@ -96,20 +96,3 @@ def test_a_cell_in_a_folder_with_uv_settings_does_not_share(share, tmp_path, nam
 
     assert share(header()).name == "n__a.py"
     assert share(header(), "other/impls").name != "n__a.py"
-
-
-def test_settings_at_the_root_apply_to_all(share, tmp_path):
-    (tmp_path / "pyproject.toml").write_text("")
-
-    assert share(header()).parent.name == "environments"
-
-
-def test_the_shared_script_is_written_only_if_it_changed(share):
-    path = share(header())
-    before = path.stat().st_mtime_ns
-    assert share(header()).stat().st_mtime_ns == before
-
-    path.write_text("# somebody's edit\n")
-
-    assert share(header()) == path
-    assert read_header(path.read_text()) is not None

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from kernels_bench_tools.notebooks.project import read_size
 from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables
 from kernels_bench_tools.text import words
 
@@ -49,11 +48,6 @@ def test_an_address_with_a_password_is_not_passed_on(name):
     assert allowed_variables({name: "/srv/wheels@2"}) == {name: "/srv/wheels@2"}
 
 
-def test_overrides_of_kernels_with_versions_are_passed_on():
-    value = "kernels-community/a@1=/srv/a:kernels-community/b@2=/srv/b"
-    assert allowed_variables({"LOCAL_KERNELS": value}) == {"LOCAL_KERNELS": value}
-
-
 @pytest.mark.parametrize("environment", ["current", "uv"])
 def test_a_cell_gets_what_programs_need_and_no_credential(workspace, monkeypatch, environment):
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -86,15 +80,6 @@ def test_pass_env_passes_a_variable_and_runs_no_cell_again(workspace, monkeypatc
 
     assert (seen["HF_TOKEN"], seen.get("OTHER_TOKEN")) == ("hf_123", None)
     assert workspace.build().started == []
-
-
-def test_variables_to_pass_are_a_setting_of_the_project(workspace, monkeypatch):
-    monkeypatch.setenv("OTHER_TOKEN", "456")
-    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\npass_env = ["OTHER_TOKEN"]\n')
-    workspace.cell("n.md", PRINT)
-    workspace.build()
-
-    assert environment_of(workspace)["OTHER_TOKEN"] == "456"
 
 
 def test_a_cell_does_not_see_the_users_settings_files(workspace, tmp_path, monkeypatch):
@@ -147,18 +132,3 @@ def test_variables_that_change_numbers_are_distinguished_from_folders():
         "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("800MB", 800 << 20), ("1.5 GiB", 3 << 29), ("2t", 2 << 40)]
-)
-def test_sizes_are_read(text, size):
-    assert read_size("here", text) == size
-
-
-def test_raw_html_is_a_setting_of_the_project(workspace):
-    (workspace.root / "pyproject.toml").write_text("[tool.kbt]\nraw_html = true\n")
-    workspace.write("n.md", "Prose.")
-    workspace.build()
-
-    assert workspace.run.project.raw_html
