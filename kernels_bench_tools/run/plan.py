@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import msgspec
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
-from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.graph import CellName, Graph
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
 from kernels_bench_tools.own_folders import temporary_folder
@@ -61,8 +60,44 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
     counts = options.process_counts(device.kind)
-    planner = _Planner(prints, CellCache(project.state), counts, options.retry_failed)
-    return [planner.plan(survey.graph.nodes[name]) for name in cells]
+    cache, results = CellCache(project.state), dict[CellName, Entry]()
+    plans = []
+    for name in cells:
+        node, plan = survey.graph.nodes[name], CellPlan(cell=str(name), action=PlannedAction.UNCHANGED)
+        plans.append(plan)
+        upstream = [str(need) for need in node.needs if need not in results]
+        keys = [] if upstream else [prints.key(node, results, count) for count in counts]
+        entries = [entry for key in keys if (entry := cache.find(key, name))]
+        final = [entry for entry in entries if entry.is_final(retry_failed=options.retry_failed)]
+        if final:
+            results[name] = final[0]
+            continue
+        if unmet := unmet_requirement(node.notebook.front, device):
+            plan.action, plan.reason = PlannedAction.UNSUPPORTED, unmet
+            continue
+        plan.action, plan.upstream = PlannedAction.MAY_RUN if upstream else PlannedAction.RUN, upstream
+        last_key, last = cache.last_key(name), cache.last(name)
+        damaged = [cache.damaged[key] for key in (*keys, last_key) if key in cache.damaged]
+        entry = cache.find(keys[-1]) if keys else last
+        if damaged:
+            plan.reason = f"damaged entry ({damaged[0]})"
+        elif entry is not None and not entry.is_final(retry_failed=options.retry_failed):
+            plan.reason = f"last run failed ({entry.result.status.value})"
+        elif not last_key:
+            plan.reason = "never ran"
+        elif last is None and (cache.folder / last_key).is_dir():
+            plan.reason = "its result was stored by another version of kbt"
+        elif last is None:
+            plan.reason = "its result is no longer stored"
+        if last is not None:
+            before = last.result.parts
+            after = [prints.own_parts(node, count) for count in counts]
+            if keys:
+                after = [prints.parts(node, results, count) for count in counts]
+            else:  # the outputs of other cells are not known
+                before = {part: digest for part, digest in before.items() if not part.startswith(UPSTREAM)}
+            plan.changed = min((differences(before, parts) for parts in after), key=len)
+    return plans
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -71,71 +106,6 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
     changed = [name for name in names if before.get(name) != after.get(name)]
     moved = any(name.startswith(UPSTREAM) and (name in before) != (name in after) for name in changed)
     return [name for name in changed if not (moved and name == ORDER)]
-
-
-@dataclass
-class _Planner:
-    """Plans cells in a possible order."""
-
-    prints: Fingerprints
-    cache: CellCache
-    counts: Sequence[int]
-    """Numbers of processes whose results a build accepts; it runs the last."""
-    retry_failed: bool
-    results: dict[CellName, Entry] = field(default_factory=dict)
-    """The known results."""
-
-    def plan(self, node: Node) -> CellPlan:
-        upstream = [str(need) for need in node.needs if need not in self.results]
-        found = None if upstream else self._find(node)
-        if found is not None:
-            self.results[node.name] = found
-            return CellPlan(cell=str(node.name), action=PlannedAction.UNCHANGED)
-        if unmet := unmet_requirement(node.notebook.front, self.prints.device):
-            return CellPlan(cell=str(node.name), action=PlannedAction.UNSUPPORTED, reason=unmet)
-        action = PlannedAction.MAY_RUN if upstream else PlannedAction.RUN
-        changed = self._changed(node, known=not upstream)
-        reason = self._reason(node, known=not upstream)
-        return CellPlan(cell=str(node.name), action=action, reason=reason, changed=changed, upstream=upstream)
-
-    def _find(self, node: Node) -> Entry | None:
-        entries = (self.cache.find(key, node.name) for key in self._keys(node))
-        return next((entry for entry in entries if entry is not None and self._is_final(entry)), None)
-
-    def _is_final(self, entry: Entry) -> bool:
-        return entry.is_final(retry_failed=self.retry_failed)
-
-    def _keys(self, node: Node) -> list[str]:
-        return [self.prints.key(node, self.results, count) for count in self.counts]
-
-    def _reason(self, node: Node, known: bool) -> str:
-        """Return why a cell's last result cannot be used; ``known`` is whether its key is known."""
-        last_key, last = self.cache.last_key(node.name), self.cache.last(node.name)
-        keys = self._keys(node) if known else []
-        for key in (*keys, last_key):
-            if key in self.cache.damaged:
-                return f"damaged entry ({self.cache.damaged[key]})"
-        entry = self.cache.find(keys[-1]) if keys else last
-        if entry is not None and not self._is_final(entry):
-            return f"last run failed ({entry.result.status.value})"
-        if not last_key:
-            return "never ran"
-        if last is None and (self.cache.folder / last_key).is_dir():
-            return "its result was stored by another version of kbt"
-        return "" if last is not None else "its result is no longer stored"
-
-    def _changed(self, node: Node, known: bool) -> list[str]:
-        """Return what changed since a cell's last result; outputs of other cells only if the key is ``known``."""
-        last = self.cache.last(node.name)
-        if last is None:
-            return []
-        before = last.result.parts
-        if known:
-            after = [self.prints.parts(node, self.results, count) for count in self.counts]
-        else:
-            before = {name: digest for name, digest in before.items() if not name.startswith(UPSTREAM)}
-            after = [self.prints.own_parts(node, count) for count in self.counts]
-        return min((differences(before, parts) for parts in after), key=len)
 
 
 class AffectedNotebook(msgspec.Struct, kw_only=True):
@@ -174,7 +144,18 @@ def find_affected(
         now = _fingerprints(project, survey.graph, environment, PACKAGE_FOLDER.parent)
         before = _earlier_fingerprints(project, repository, earlier, environment)
         changed = _changed_cells(now, before, cells, files)
-    return _by_notebook(survey.graph, changed)
+    by_notebook = grouped((cell.notebook, survey.graph.nodes[cell]) for cell in changed)
+    return [
+        AffectedNotebook(
+            notebook=name,
+            operator=nodes[0].notebook.operator,
+            cells=[node.name.cell for node in nodes],
+            measures=any(node.cell.measures for node in nodes),
+            requires=nodes[0].notebook.front.requires,
+            changed={node.name.cell: changed[node.name] for node in nodes},
+        )
+        for name, nodes in sorted(by_notebook.items())
+    ]
 
 
 def _fingerprints(project: Project, graph: Graph, environment: str, package: Path) -> Fingerprints:
@@ -206,34 +187,27 @@ def _changed_cells(
     changed: dict[CellName, list[str]] = {}
     for name in cells:
         node, old = now.graph.nodes[name], earlier.get(name)
-        if before is None or old is None:
-            own, moved = ["name"], set[CellName]()
-        else:
-            own, moved = _own_changes(now, before, node, old, files), {*node.needs} ^ {*old.needs}
+        own, moved = ["name"], set[CellName]()
+        if before is not None and old is not None:
+            moved = {*node.needs} ^ {*old.needs}
+            try:
+                differing = differences(before.own_parts(old), now.own_parts(node))
+                inputs = now.inputs(node)
+                own = [what for what in differing if _is_tracked(now.project, what, inputs, files)]
+            except (KbtError, ValueError, OSError):  # its notebook was broken then
+                own = ["code"]
         # The front matter of a needed notebook is an input of the cell.
         moved |= {
-            one
-            for one in node.foreign
-            if one in earlier and earlier[one].notebook.front != now.graph.nodes[one].notebook.front
+            need
+            for need in node.foreign
+            if need in earlier and earlier[need].notebook.front != now.graph.nodes[need].notebook.front
         }
         others = dict.fromkeys([*node.needs, *(old.needs if old else ())])
-        upstream = [one for one in others if one in changed or one in moved]
+        upstream = [need for need in others if need in changed or need in moved]
         if own or upstream:
             own = [what for what in own if not (moved and what == ORDER)]
-            changed[name] = [*own, *(f"{UPSTREAM}{one}" for one in upstream)]
+            changed[name] = [*own, *(f"{UPSTREAM}{need}" for need in upstream)]
     return changed
-
-
-def _own_changes(
-    now: Fingerprints, before: Fingerprints, node: Node, old: Node, files: set[Path]
-) -> list[str]:
-    try:
-        earlier = before.own_parts(old)
-    except (KbtError, ValueError, OSError):  # its notebook was broken then
-        return ["code"]
-    inputs = now.inputs(node)
-    found = differences(earlier, now.own_parts(node))
-    return [name for name in found if _is_tracked(now.project, name, inputs, files)]
 
 
 def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: set[Path]) -> bool:
@@ -243,18 +217,3 @@ def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: 
         return bool({path, path.resolve()} & files)
     source = inputs.get(name)
     return source is None or any(file == source or source in file.parents for file in files)
-
-
-def _by_notebook(graph: Graph, changed: Mapping[CellName, list[str]]) -> list[AffectedNotebook]:
-    by_notebook = grouped((cell.notebook, graph.nodes[cell]) for cell in changed)
-    return [
-        AffectedNotebook(
-            notebook=name,
-            operator=nodes[0].notebook.operator,
-            cells=[node.name.cell for node in nodes],
-            measures=any(node.cell.measures for node in nodes),
-            requires=nodes[0].notebook.front.requires,
-            changed={node.name.cell: changed[node.name] for node in nodes},
-        )
-        for name, nodes in sorted(by_notebook.items())
-    ]

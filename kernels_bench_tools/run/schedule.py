@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -24,11 +23,8 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.project import CellPolicy, Project
+from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest
-from kernels_bench_tools.records.codec import read_heads
-from kernels_bench_tools.records.committed import record_file
-from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -132,10 +128,10 @@ class Execution:
         """
         self._rerun = rerun
         stale = [name for name in cells if not self._settle_without_running(name)]
-        project, device = self.fingerprints.project, self.executor.device
+        device = self.executor.device
         nodes = [self.graph.nodes[name] for name in stale]
         nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, device)]
-        self.expected = expected_seconds(nodes, self.cache.last, project, device, self.process_counts[-1])
+        self.expected = expected_seconds(nodes, self.cache.last, self.process_counts[-1])
         self.progress.build_started({str(name): seconds for name, seconds in self.expected.items()})
         measures = any(node.cell.measures for node in nodes)
         if not measures or sum(self.expected.values()) < LONG_SECONDS:
@@ -376,58 +372,25 @@ class Execution:
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
-_START_SECONDS = 4.0
-"""Of a measuring process before its first record."""
 
 
 def expected_seconds(
-    nodes: Sequence[Node],
-    last: Callable[[CellName], Entry | None],
-    project: Project,
-    device: Device,
-    processes: int,
+    nodes: Sequence[Node], last: Callable[[CellName], Entry | None], processes: int
 ) -> dict[CellName, float]:
-    """Return how long each cell is expected to take: as last time, else as its committed records of this device took.
-
-    Other cells count as the mean of the known ones of their kind: those that compile, measure, or do neither.
-    """
-    known: dict[CellName, float] = {}
-    for node in nodes:
-        entry = last(node.name)
-        if entry and entry.result.exit_code is not None:
-            known[node.name] = entry.result.seconds
-        elif node.cell.measures and (seconds := _committed_seconds(node, project, device)) is not None:
-            known[node.name] = seconds * processes
-    alike = grouped((_seconds_of_kind(node), known[node.name]) for node in nodes if node.name in known)
-
-    def guess(kind: float) -> float:
-        return fmean(alike[kind]) if kind in alike else kind * (1 if kind == OTHER_SECONDS else processes)
-
-    return {
-        node.name: known[node.name] if node.name in known else guess(_seconds_of_kind(node)) for node in nodes
+    """Return how long each cell is expected to take: as last time, else as others of its kind, of which there are three."""
+    kinds = {
+        node.name: OTHER_SECONDS
+        if not node.cell.measures
+        else COMPILING_SECONDS
+        if "torch.compile" in node.cell.code
+        else MEASURING_SECONDS
+        for node in nodes
     }
-
-
-def _seconds_of_kind(node: Node) -> float:
-    if not node.cell.measures:
-        return OTHER_SECONDS
-    return COMPILING_SECONDS if "torch.compile" in node.cell.code else MEASURING_SECONDS
-
-
-def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:
-    """Return how long a process with committed records of this device took; None if there are none."""
-    notebook = node.notebook
-    times: dict[str, list[datetime]] = {}
-    path = record_file(project.root / notebook.operator, device.slug, notebook.implementation)
-    for head in read_heads(path):
-        try:
-            times.setdefault(head.run, []).append(datetime.fromisoformat(head.ts))
-        except ValueError:
-            continue
-    # The first record is written when its workload has ended, so that one interval is missing.
-    found = [
-        (max(some) - min(some)).total_seconds() * len(some) / (len(some) - 1)
-        for some in times.values()
-        if some[1:]
-    ]
-    return _START_SECONDS + fmean(found) if found else None
+    entries = [(name, entry) for name in kinds if (entry := last(name))]
+    known = {name: entry.result.seconds for name, entry in entries if entry.result.exit_code is not None}
+    alike = grouped((kinds[name], seconds) for name, seconds in known.items())
+    usual = {
+        kind: fmean(alike[kind]) if kind in alike else kind * (1 if kind == OTHER_SECONDS else processes)
+        for kind in set(kinds.values())
+    }
+    return {name: known.get(name, usual[kind]) for name, kind in kinds.items()}

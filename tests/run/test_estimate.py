@@ -1,10 +1,7 @@
 """How long cells are expected to take."""
 
-import json
+from workspace import MEASURING, WRITE
 
-from workspace import MEASURING, RECORD, WRITE
-
-from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.schedule import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
@@ -44,13 +41,3 @@ def test_a_cell_that_compiles_is_expected_to_take_longer_and_not_as_long_as_othe
     workspace.cell("op/impls/compiled.md", f"# torch.compile\n{WRITE}", "id=a outputs=op.jsonl")
 
     assert expected(workspace, processes=2)["op/impls/compiled.md:a"] == 2 * COMPILING_SECONDS
-
-
-def test_committed_records_of_this_device_tell_how_long_a_cell_takes(workspace):
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    times = [f"2026-11-20T14:38:{second}.500+00:00" for second in (20, 25, 30)]
-    lines = [json.dumps(RECORD | {"ts": time}) for time in times]
-    records = f"op/results/records/{current_device().slug}/x.jsonl"
-    workspace.write(records, "\n".join([*lines, json.dumps(RECORD | {"run": "another"}), ""]))
-
-    assert expected(workspace, processes=2) == {"op/impls/x.md:a": 2 * (4 + 15)}
