@@ -43,8 +43,6 @@ _OF_IMPLEMENTATION = ("_function", "_implementation", "_prepare", "_last", "_edg
 
 @dataclass(frozen=True)
 class Called:
-    """The result of one call."""
-
     output: Any
     arguments: list[Any]
     """The inputs after the call."""
@@ -53,8 +51,6 @@ class Called:
 
 @dataclass(frozen=True)
 class Description:
-    """What a process says of itself."""
-
     environment: Environment
     packages: dict[str, str]
     hub: list[HubKernel]
@@ -93,7 +89,6 @@ class Candidate(TimedCalls):
         self._like: list[Tensor] = []
 
     def call(self, case: Case) -> Called:
-        """Call it on the inputs of a case, with poisoned memory."""
         inputs = self._inputs(case)
         for like in [value for value in inputs[:1] if isinstance(value, Tensor)] + self._like:
             poison_memory(like, self._device)
@@ -154,7 +149,6 @@ class Candidate(TimedCalls):
         )
 
     def arguments(self, which: int) -> list[Any]:
-        """Return a set of inputs as it is now."""
         return list(self.sets.inputs(which))
 
     def finish(self) -> dict[Flag, str]:
@@ -178,11 +172,9 @@ class Candidate(TimedCalls):
         return int(torch.cuda.max_memory_allocated() - before)
 
     def describe(self) -> Description:
-        """Describe this process."""
         return Description(describe_environment(self._device), imported_packages(), loaded_kernels())
 
     def release(self) -> None:
-        """Free the memory of the workload."""
         self.use(self._implementation, InputSets([()]))
         gc.collect()
         if self._device.startswith("cuda"):

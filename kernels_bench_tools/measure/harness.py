@@ -218,7 +218,6 @@ def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> 
 
 
 def _load(load: Callable[[], Implementation]) -> tuple[Implementation, LoadFailure | None]:
-    """Return the implementation, and why it could not be loaded if so."""
     try:
         return load(), None
     except Unsupported as error:

@@ -85,7 +85,6 @@ def padded_differently(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def with_axes(workload: Workload, **axes: int | bool | str) -> Workload:
-    """Return the workload with other values of these axes."""
     return replace(workload, axes={**workload.axes, **axes})
 
 
@@ -96,14 +95,12 @@ def odd_shapes(
     make_inputs: Callable[..., Inputs],
     device: torch.device,
 ) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases of other shapes: the values of these axes."""
     for number, shape in enumerate(shapes):
         odd = with_axes(workload, **dict(zip(axes, shape, strict=True)))
         yield f"shape {'x'.join(map(str, shape))}", make_inputs(odd, device, workload.seed + 1000 + number)
 
 
 def limit_axes(workload: Workload, **limits: int) -> Workload:
-    """Return the workload with each of these axes at most this long."""
     return with_axes(
         workload, **{axis: min(int(workload.axes[axis]), limit) for axis, limit in limits.items()}
     )

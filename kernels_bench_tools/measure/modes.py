@@ -155,7 +155,6 @@ class _Passes:
         )
 
     def forward(self, *given: Any) -> Inputs:
-        """Return outputs with a graph, leaves and gradients."""
         arguments = self.leaves(*given)
         inputs, gradients = arguments[: -self._count], arguments[-self._count :]
         with torch.enable_grad():
@@ -176,12 +175,10 @@ class _Passes:
         return (*(output.detach() for output in outputs), *found)
 
     def whole(self, *, both: bool) -> Callable[..., Any]:
-        """Return the function of a whole call."""
         return self.both if both else lambda *given: self.backward(*self.forward(*given))
 
 
 def _gradients(outputs: Any, leaves: Any, gradients: Any, *, keep_graph: bool) -> tuple[Tensor, ...]:
-    """Return the gradients of the leaves."""
     try:
         return _grad(outputs, leaves, gradients, retain_graph=keep_graph)
     except RuntimeError:
@@ -200,7 +197,6 @@ class Prepared:
         self._parameters, self._prepare = operator.parameters, prepare
 
     def __call__(self, *inputs: Any) -> Inputs:
-        """Return the inputs with prepared parameters."""
         made = tensors_of(self._prepare(*(inputs[number] for number in self._parameters)))
         if len(made) != len(self._parameters):
             raise ValueError(f"prepare= returned {len(made)} of {plural(len(self._parameters), 'parameter')}")
@@ -213,7 +209,6 @@ def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> I
 
 
 def _with_gradients(operator: Operator, inputs: Inputs, seed: int) -> Inputs:
-    """Return the operator's inputs and a random gradient for each output."""
     device = inputs[0].device
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
     return *inputs, *(

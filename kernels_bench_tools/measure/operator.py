@@ -33,8 +33,6 @@ Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One problem size."""
-
     name: str
     """Unique within its operator, over all sets."""
     axes: Mapping[str, int | bool | str]
@@ -51,7 +49,6 @@ class Workload:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The torch dtype."""
         return getattr(torch, self.dtype)
 
     def describe(self, device: str) -> dict[str, Any]:
@@ -100,14 +97,11 @@ def one_slice(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 
 
 def no_edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
-    """Yield nothing: for operators without edge cases."""
     yield from ()
 
 
 @dataclass(frozen=True)
 class Output:
-    """One of the tensors that an implementation returns."""
-
     name: str = "out"
     dtype: str = ""
     """Name of its torch dtype; the first input's if empty."""
@@ -119,7 +113,6 @@ class Output:
     """Bytes of it that a call writes, for an output that is an overwritten input; all unless given."""
 
     def dtype_for(self, inputs: Inputs) -> torch.dtype:
-        """Return its dtype for these inputs."""
         return getattr(torch, self.dtype) if self.dtype else inputs[0].dtype
 
 
@@ -222,11 +215,9 @@ class Operator:
             raise OperatorError(f"operator {self.name}", f"has no {option} {value!r}", expected, hint)
 
     def may_overwrite(self, number: int) -> bool:
-        """Return whether the implementation may overwrite the input at this position."""
         return self.in_place and self.changes(number)
 
     def changes(self, number: int) -> bool:
-        """Return whether the input at this position changes between timed calls."""
         return number not in self.parameters and number not in self.fixed
 
     def for_workload(self, workload: Workload) -> Operator:
@@ -320,12 +311,10 @@ def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> 
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:
-    """Return the result of an implementation as a tuple."""
     return tuple(output) if type(output) in (tuple, list) else (output,)
 
 
 def size_in_bytes(value: Any) -> int:
-    """Return the bytes of a tensor's elements; 0 for other values."""
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
 
 
@@ -373,7 +362,6 @@ class CallError(Exception):
 
 
 def failed_status(error: Exception) -> Status:
-    """Return the status for an exception."""
     if isinstance(error, CallError):
         return error.status
     # A library of the stable ABI can only raise a plain RuntimeError.
@@ -386,7 +374,6 @@ def failed_status(error: Exception) -> Status:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return an exception for the record."""
     if isinstance(error, CallError):
         return error.failure
     message = " ".join(str(error).split())

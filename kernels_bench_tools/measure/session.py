@@ -65,7 +65,6 @@ class BenchmarkSession:
         return assess(work, ms, dtype, Limits(self.peaks, self.null_ms, cache_bytes(self.device), margin))
 
     def close(self) -> None:
-        """Measure the sentinels again."""
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
             for name, ms in measure_sentinels(self.device, self.reference).items():

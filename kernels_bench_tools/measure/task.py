@@ -1,24 +1,29 @@
-"""All workloads of a cell: each is judged, gets a record, and a line of the table."""
+"""All workloads of a cell: each is judged, gets a record in the file of the run, and a line of the table."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kernels_bench_tools.measure.candidate import Candidate, Description
-from kernels_bench_tools.measure.device.environment import describe_device
+from kernels_bench_tools.measure.device.environment import describe_affinity, describe_device
+from kernels_bench_tools.measure.judge.guard import TRUST
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.build import FORWARD, CellContext
-from kernels_bench_tools.records.record import Failure, Judged, Latency, Record, Status, Timing
+from kernels_bench_tools.records.codec import append_record, write_records
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import SCHEMA, Failure, FirstCall, Judged, Record, Status
 from kernels_bench_tools.records.roofline import peaks_for
 from kernels_bench_tools.text import milliseconds
 
@@ -26,11 +31,14 @@ QUICK_SET = "smoke"
 """The workload set for a quick try: peaks are not measured for it."""
 _COLUMNS = {"median": 11, "±": 6, "n": 4, "GB/s": 7, "of peak": 13, "host": 9, "e2e": 9}
 """Title and width of the columns between the workload's name and the status."""
+DIGITS = 5
+"""Significant digits of figures beside the headline."""
+ERROR_DIGITS = 4
+MAX_KERNEL_NAME = 120
+"""Characters that are kept of a kernel's name: names of templates can fill kilobytes."""
 
 
 class LoadFailure(msgspec.Struct):
-    """Why an implementation could not be loaded."""
-
     status: Status
     failure: Failure
 
@@ -71,10 +79,152 @@ class Task(msgspec.Struct, kw_only=True):
         return in_mode(self.adapted(operator), self.mode).workloads(self.workloads, self.only)
 
     def adapted(self, operator: Operator) -> Operator:
-        """Return the operator for what the implementation declares."""
         return operator.adapted(
             layout=self.layout, in_place=self.in_place, precision=self.precision, prepared=self.prepared
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What all records of one run have in common."""
+
+    run: str
+    operator: str
+    implementation: str
+    device: Device
+    tags: dict[str, str] = field(default_factory=dict)
+    context: CellContext = field(default_factory=CellContext)
+    import_ms: float | None = None
+    load_ms: float | None = None
+    judged: Judged = Judged.IN_PROCESS
+
+
+def make_record(info: RunInfo, workload: Workload, trial: Trial, description: Description) -> Record:
+    """Return the record of a trial, with the current time; ``description`` is that of the implementation's process."""
+    found, correctness, roofline = trial.timing, trial.correctness, trial.roofline
+    first_call = FirstCall(
+        import_ms=info.import_ms,
+        load_ms=info.load_ms,
+        first_ms=trial.compile_ms,
+        second_ms=trial.second_ms,
+    )
+    affinity = describe_affinity() if info.device.kind == "cpu" else ""
+    tags = info.tags | ({"affinity": affinity} if affinity else {})
+    if found is not None:
+        tags |= {"timer_note": found.note} if found.note else {}
+        if found.events_ms is not None and found.span_ms is not None:
+            tags["events_over_cupti"] = f"{found.events_ms / found.latency.p50:.3f}"
+    environment = replace(description.environment, driver=info.device.driver)
+    clocks = found.clocks if found else None
+    if clocks is not None:
+        environment.sm_clock_mhz, environment.memory_clock_mhz = clocks.sm_mhz, clocks.memory_mhz
+    return Record(
+        schema=SCHEMA,
+        ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        run=info.run,
+        op=info.operator,
+        impl=info.implementation,
+        tags=tags,
+        wl=workload.describe(info.device.kind),
+        env=environment,
+        device=info.device,
+        status=trial.status,
+        ok=trial.status is Status.OK,
+        judged=info.judged,
+        lat_ms=found.latency if found else None,
+        span_ms=rounded(found.span_ms) if found else None,
+        kernels=[
+            replace(rounded(kernel), name=kernel.name[:MAX_KERNEL_NAME])
+            for kernel in (found.kernels if found else [])
+        ],
+        compile_ms=rounded(trial.compile_ms),
+        peak_bytes=trial.peak_bytes,
+        work=trial.work,
+        absmax=rounded(correctness.absmax, ERROR_DIGITS) if correctness else None,
+        corr=rounded(correctness.corr, ERROR_DIGITS) if correctness else {},
+        err=trial.failure,
+        process=info.context.process,
+        quantities=rounded(found.quantities) if found else None,
+        first_call=rounded(first_call),
+        clocks=clocks,
+        flags=trial.flags,
+        regime=roofline.regime if roofline else None,
+        roofline=rounded(roofline.roofline) if roofline else None,
+        trust=TRUST if found else "",
+        provenance=replace(
+            info.context.provenance(),
+            packages=description.packages,
+            seed=trial.seed,
+            hub=description.hub,
+        ),
+    )
+
+
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Return the value with all floats in it rounded to this many significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, msgspec.Struct):
+        fields = {name: rounded(getattr(value, name), digits) for name in value.__struct_fields__}
+        return replace(value, **fields)
+    if isinstance(value, dict):
+        return {key: rounded(inner, digits) for key, inner in value.items()}
+    return [rounded(inner, digits) for inner in value] if isinstance(value, list) else value
+
+
+class RecordFile:
+    """The records of one run: each is appended to the file at once, and all are completed at the end.
+
+    If ``on_disk`` is false, nothing is written.
+    """
+
+    def __init__(self, path: Path, *, on_disk: bool = True) -> None:
+        self.path, self._on_disk = path, on_disk
+        self.records: list[Record] = []
+        """Of this run."""
+        self._before = path.stat().st_size if path.exists() else 0
+
+    def append(self, record: Record) -> Record:
+        """Append a record at once; after the first that ran, without what all share. Return what was written."""
+        if any(earlier.outcome.ran for earlier in self.records):
+            record = without_shared(record)
+        if self._on_disk:
+            append_record(self.path, record)
+        self.records.append(record)
+        return record
+
+    def complete(self, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> list[Record]:
+        """Add sentinels to all records and peaks to the first; replace the file atomically and return the records."""
+        complete = [
+            with_session(record, sentinels, {} if number else peaks)
+            for number, record in enumerate(self.records)
+        ]
+        if complete != self.records:
+            self.records = complete
+            if not self._on_disk:
+                return complete
+            others = self.path.read_bytes()[: self._before]
+            write_records(self.path, complete, before=others)
+        return complete
+
+
+def without_shared(record: Record) -> Record:
+    """Return the record without what all records of its process share: packages, trust, import and load times."""
+    first = record.first_call
+    return replace(
+        record,
+        trust="",
+        first_call=replace(first, import_ms=None, load_ms=None) if first else None,
+        provenance=replace(record.provenance, packages={}),
+    )
+
+
+def with_session(
+    record: Record, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]
+) -> Record:
+    """Return the record with what its process measured once: sentinels and peaks."""
+    times = {name: list(ms) for name, ms in sentinels.items()}
+    return replace(record, sentinels=rounded(times), ceilings=rounded(dict(peaks)))
 
 
 class TaskState:
@@ -160,43 +310,26 @@ def heading() -> str:
 
 
 def result_line(record: Record) -> str:
-    """Return a record's figures and status."""
-    return f"{_line(_figures(record))}  {_status(record)}"
-
-
-def _line(values: Iterable[str]) -> str:
-    return "  ".join(f"{value:>{width}}" for value, width in zip(values, _COLUMNS.values(), strict=True))
-
-
-def _figures(record: Record) -> list[str]:
-    latency, quantities, roofline = record.lat_ms, record.quantities, record.roofline
-    if latency is None:
-        return [""] * len(_COLUMNS)
-    passed = record.outcome is Status.OK  # a wrong result has no rate
-    return [
-        f"{milliseconds(latency.p50)} ms",
-        _half_width(latency),
-        str(latency.reps),
-        f"{record.work.bytes_moved / latency.p50 / 1e6:.1f}" if record.work and passed else "",
-        f"{roofline.fraction:.0%} {roofline.ceiling.removeprefix('matmul_')}" if roofline and passed else "",
-        _median(quantities.host_submit if quantities else None),
-        _median(quantities.e2e if quantities else None),
-    ]
-
-
-def _half_width(latency: Latency) -> str:
-    """Return the larger distance from the median to an end of its interval, in percent."""
-    if latency.ci_low is None or latency.ci_high is None or latency.p50 <= 0:
-        return ""
-    reach = max(latency.p50 - latency.ci_low, latency.ci_high - latency.p50)
-    return f"{100 * reach / latency.p50:.1f} %"
-
-
-def _median(timing: Timing | None) -> str:
-    return milliseconds(timing.p50) if timing else ""
-
-
-def _status(record: Record) -> str:
+    cells = dict.fromkeys(_COLUMNS, "")
+    latency, quantities = record.lat_ms, record.quantities
+    if latency is not None:
+        cells |= {"median": f"{milliseconds(latency.p50)} ms", "n": str(latency.reps)}
+        if latency.ci_low is not None and latency.ci_high is not None and latency.p50 > 0:
+            half_width = max(latency.p50 - latency.ci_low, latency.ci_high - latency.p50)
+            cells["±"] = f"{100 * half_width / latency.p50:.1f} %"
+        passed = record.outcome is Status.OK  # a wrong result has no rate
+        if record.work and passed:
+            cells["GB/s"] = f"{record.work.bytes_moved / latency.p50 / 1e6:.1f}"
+        if (roofline := record.roofline) and passed:
+            cells["of peak"] = f"{roofline.fraction:.0%} {roofline.ceiling.removeprefix('matmul_')}"
+        if quantities and quantities.host_submit:
+            cells["host"] = milliseconds(quantities.host_submit.p50)
+        if quantities and quantities.e2e:
+            cells["e2e"] = milliseconds(quantities.e2e.p50)
     reason = f": {record.err.msg}" if record.err else ""
     flags = f" [{', '.join(flag.value for flag in record.flags)}]" if record.flags else ""
-    return f"{record.outcome.value}{flags}{reason}"
+    return f"{_line(cells.values())}  {record.outcome.value}{flags}{reason}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, _COLUMNS.values(), strict=True))

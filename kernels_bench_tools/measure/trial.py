@@ -90,7 +90,6 @@ class Trial:
     flags: list[Flag] = field(default_factory=list)
 
     def add(self, flags: Sequence[Flag]) -> None:
-        """Add flags, each once."""
         self.flags += [flag for flag in dict.fromkeys(flags) if flag not in self.flags]
 
 

@@ -22,8 +22,7 @@ from kernels_bench_tools.measure.device.environment import (
     torch_device,
 )
 from kernels_bench_tools.measure.operator import failed_status, failure_of
-from kernels_bench_tools.measure.record import RecordFile
-from kernels_bench_tools.measure.task import LoadFailure, Task
+from kernels_bench_tools.measure.task import LoadFailure, RecordFile, Task
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass, PagedPass, random_model

@@ -27,17 +27,13 @@ while True:
 """
 
 
-def sample(
-    sm_mhz: int = 1980,
-    reasons: frozenset[str] = frozenset(),
-    pids: tuple[int, ...] = (1,),
-    watts: float = 300,
-) -> ClockSample:
-    return ClockSample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
+def sample(sm_mhz: int = 1980, *reasons: str, pids: tuple[int, ...] = (1,)) -> ClockSample:
+    return ClockSample(0.0, sm_mhz, 2619, 300, 40, frozenset(reasons), pids)
 
 
-def test_only_the_samples_of_the_measured_time_count() -> None:
+def test_only_samples_of_the_measured_time_count_and_the_process_ends_with_the_block() -> None:
     with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
+        process = sampler._process
         time.sleep(0.1)
         start = time.monotonic()
         time.sleep(0.15)
@@ -45,38 +41,28 @@ def test_only_the_samples_of_the_measured_time_count() -> None:
         found = summarize_clocks(sampler.samples(start, end), 1975)
         time.sleep(0.1)
         everything = len(sampler.samples(0, inf))
+        assert process.poll() is None
 
+    assert process.poll() is not None
     assert 1 <= found.samples < everything
     assert (found.sm_mhz, found.memory_mhz, found.power_w) == (1980, 2619, 512.3)
     assert found.in_band_mhz == 1975
 
 
-def test_the_sampling_process_ends_with_the_block() -> None:
-    with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
-        process = sampler._process
-        assert process.poll() is None
-
-    assert process.poll() is not None
-
-
-def test_an_unknown_gpu_has_no_clocks() -> None:
+@pytest.mark.parametrize(
+    ("uuid", "program"),
+    [
+        ("", ""),
+        ("GPU-00000000-0000-0000-0000-000000000000", ""),
+        ("", "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"),  # a cut-off line
+    ],
+)
+def test_without_a_sample_there_are_no_clocks(uuid: str, program: str) -> None:
     start = time.monotonic()
-    with ClockSampler("GPU-00000000-0000-0000-0000-000000000000") as sampler:
+    with ClockSampler(uuid, command=[sys.executable, "-c", program] if program else []) as sampler:
         assert sampler.samples(0, inf) == []
+        assert bool(sampler._process) == bool(uuid or program)
     assert time.monotonic() - start < READY_SECONDS
-
-
-def test_a_cut_off_line_is_skipped() -> None:
-    program = "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"
-    with ClockSampler("", command=[sys.executable, "-c", program]) as sampler:
-        assert sampler.samples(0, inf) == []
-
-
-def test_without_a_gpu_no_process_is_started() -> None:
-    with ClockSampler("") as sampler:
-        assert sampler._process is None
-        assert sampler.samples(0, inf) == []
-
     assert summarize_clocks([]) is None
     assert summarize_clocks([], 1980) == Clocks(in_band_mhz=1980)
 
@@ -96,29 +82,25 @@ def test_throttle_reasons_are_decoded_from_the_mask() -> None:
     assert ClockSample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
 
 
-def test_idle_samples_are_ignored() -> None:
-    found = summarize_clocks([sample(345, frozenset({IDLE})), sample(1980), sample(1965)])
+@pytest.mark.parametrize(
+    ("samples", "flags", "throttle"),
+    [
+        ([sample(345, IDLE), sample(1980), sample(1965)], [], []),
+        ([sample(1980), sample(1950, POWER_CAP)], [], []),  # the clock did not fall
+        ([sample(1980), sample(1700, POWER_CAP)], [Flag.THROTTLED], [POWER_CAP]),
+        *(
+            ([sample(1980, reason)], [Flag.THROTTLED], [reason])
+            for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+        ),
+        ([sample(pids=(10, 11))], [Flag.NEIGHBOUR], []),
+    ],
+)
+def test_flags_of_what_slows_the_device_while_it_is_busy(
+    samples: list[ClockSample], flags: list[Flag], throttle: list[str]
+) -> None:
+    found = summarize_clocks(samples)
 
-    assert found.sm_mhz_min == 1965
-    assert IDLE not in found.throttle
-    assert clock_flags(found) == []
-
-
-def test_a_power_cap_counts_only_if_the_clock_fell() -> None:
-    capped = frozenset({POWER_CAP})
-    steady = summarize_clocks([sample(1980), sample(1950, capped)])
-    slowed = summarize_clocks([sample(1980), sample(1700, capped)])
-
-    assert clock_flags(steady) == []
-    assert clock_flags(slowed) == [Flag.THROTTLED]
-    assert slowed.throttle == [POWER_CAP]
-
-
-@pytest.mark.parametrize("reason", ["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"])
-def test_hardware_slowdowns_always_count_as_throttling(reason: str) -> None:
-    assert clock_flags(summarize_clocks([sample(reasons=frozenset({reason}))])) == [Flag.THROTTLED]
-
-
-def test_a_second_process_on_the_gpu_is_flagged() -> None:
-    assert clock_flags(summarize_clocks([sample(pids=(10,))])) == []
-    assert clock_flags(summarize_clocks([sample(pids=(10, 11))])) == [Flag.NEIGHBOUR]
+    assert clock_flags(found) == flags
+    assert found.sm_mhz_min > 345
+    if flags != []:
+        assert found.throttle == throttle

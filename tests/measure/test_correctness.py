@@ -39,7 +39,7 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(dtype: str) -> None:
     verdict = judge(right, dtype)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 17  # the workload, two more seeds, fourteen edge cases
+    assert verdict.corr["cases"] > 3  # the workload, two more seeds, edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
     assert verdict.corr["error_over_baseline"] == 1
@@ -203,29 +203,36 @@ def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checke
     assert judge(remembering, operator=operator).reason.startswith("on seed 1:")
 
 
-def test_a_too_short_output_of_an_edge_case_is_incorrect() -> None:
-    verdict = judge(lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (
+            lambda x, *rest: right(x, *rest)[: 2 if x.shape[-1] == 256 else 1],
+            "it returned shape (1, 5, 1000)",
+        ),
+        (lambda x, *rest: right(x, *rest) * (x.shape[-1] == 256), "off by up to"),
+    ],
+)
+def test_an_edge_case_may_be_wrong_where_the_workload_is_right(
+    wrong: Callable[..., Any], reason: str
+) -> None:
+    verdict = judge(wrong)
 
     assert not verdict.ok
-    assert verdict.reason.startswith("on shape 3x5x1000: it returned shape (1, 5, 1000)")
-
-
-def test_a_wrong_edge_case_is_incorrect_despite_a_correct_workload() -> None:
-    def powers_of_two_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return right(x, weight, bias) if x.shape[-1] == 256 else torch.zeros_like(x)
-
-    verdict = judge(powers_of_two_only)
-
-    assert not verdict.ok
-    assert "shape 3x5x1000" in verdict.reason
+    assert verdict.reason.startswith("on shape 3x5x1000: ")
+    assert reason in verdict.reason
     assert verdict.absmax is not None
 
 
-def test_nan_never_matches_even_a_nan_reference() -> None:
-    nan = torch.full((2, 16, 256), float("nan"))
+def test_infinities_must_be_where_the_reference_has_them_and_nan_never_matches() -> None:
+    identity = replace(LAYER_NORM, reference=lambda x, w, b: x, baseline=None)
+    x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
+    nan = torch.full_like(x, float("nan"))
 
-    with pytest.raises(WrongResultError, match="NaN or infinity"):
-        compare(nan, LAYER_NORM, (nan, nan[0, 0], nan[0, 0]))
+    compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
+    for output, given in ((-x, x), (nan, nan)):
+        with pytest.raises(WrongResultError, match="NaN or infinity"):
+            compare(output, identity, (given, given[0, 0], given[0, 0]))
 
 
 def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is() -> None:
@@ -234,15 +241,6 @@ def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is() -> None:
 
     with pytest.raises(WrongResultError, match=r"returned shape \(2, 16, 1\), expected \(2, 16, 256\)"):
         compare(x[..., :1], whole, (x, x[0, 0], x[0, 0]))
-
-
-def test_infinities_must_be_where_the_reference_has_them() -> None:
-    identity = replace(LAYER_NORM, reference=lambda x, w, b: x, baseline=None)
-    x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
-
-    compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
-    with pytest.raises(WrongResultError, match="NaN or infinity"):
-        compare(-x, identity, (x, x[0, 0], x[0, 0]))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Ceilings and sentinels on a CUDA device; skipped where there is none."""
 
 from time import perf_counter
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.records.record import Regime, Work
-from kernels_bench_tools.records.roofline import Limits, assess
+from kernels_bench_tools.records.roofline import Limits, RooflineResult, assess
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -84,46 +85,25 @@ def test_sentinels_repeat_within_two_percent(sentinels: dict[str, float]) -> Non
     assert again["null"] == pytest.approx(sentinels["null"], abs=0.001)
 
 
-def test_a_copy_reaches_the_copy_peak_and_is_not_above_the_roofline(
-    peaks: dict[str, float], sentinels: dict[str, float]
-) -> None:
-    x = torch.ones(2**28, device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    size = x.numel() * 2
+def roofline_of(call: Any, size: int, peaks: dict[str, float], sentinels: dict[str, float]) -> RooflineResult:
     l2 = torch.cuda.get_device_properties("cuda").L2_cache_size
-
-    ms = median_ms(lambda: y.copy_(x), "cuda")
-    work = Work(bytes_read=size, bytes_written=size, flops=0)
-    found = assess(work, ms, "bfloat16", Limits(peaks, sentinels["null"], l2))
-
-    assert found.regime is Regime.HBM
-    assert found.above == ""
-    assert found.roofline.ceiling == "copy"
-    assert 0.9 < found.roofline.fraction < 1.1
+    work = Work(bytes_read=size, bytes_written=size, flops=1)
+    return assess(work, median_ms(call, "cuda"), "bfloat16", Limits(peaks, sentinels["null"], l2))
 
 
-def test_an_empty_kernel_is_in_the_launch_regime(
-    peaks: dict[str, float], sentinels: dict[str, float]
-) -> None:
-    one = torch.zeros(1, device="cuda")
-
-    ms = median_ms(lambda: one.add_(1), "cuda")
-    work = Work(bytes_read=4, bytes_written=4, flops=1)
-    found = assess(work, ms, "float32", Limits(peaks, sentinels["null"], 2**25))
-
-    assert found.regime is Regime.LAUNCH
-    assert found.above == ""
-
-
-@pytest.mark.parametrize("size", [2**20, 2**24, 2**26, 2**28])
-def test_no_size_of_copy_is_above_the_roofline(
+@pytest.mark.parametrize("size", [4, 2**20, 2**24, 2**26, 2**28, 2**29])
+def test_no_size_of_copy_is_above_the_roofline_and_a_large_one_reaches_the_peak(
     peaks: dict[str, float], sentinels: dict[str, float], size: int
 ) -> None:
     x = torch.ones(size, device="cuda", dtype=torch.uint8)
     y = torch.empty_like(x)
-    l2 = torch.cuda.get_device_properties("cuda").L2_cache_size
 
-    ms = median_ms(lambda: torch.bitwise_not(x, out=y), "cuda")
-    work = Work(bytes_read=size, bytes_written=size, flops=0)
+    found = roofline_of(lambda: torch.bitwise_not(x, out=y), size, peaks, sentinels)
 
-    assert assess(work, ms, "uint8", Limits(peaks, sentinels["null"], l2)).above == ""
+    assert found.above == ""
+    if size == 4:
+        assert found.regime is Regime.LAUNCH
+    if size == 2**29:
+        assert found.regime is Regime.HBM
+        assert found.roofline.ceiling == "copy"
+        assert 0.9 < found.roofline.fraction < 1.1

@@ -23,6 +23,7 @@ from kernels_bench_tools.records.record import REJECTING, Status
 pytestmark = pytest.mark.usefixtures("few_input_sets")
 
 WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
+NAMES = "activation causal_conv1d cross_entropy embedding flash_attn layer_norm rms_norm rotary"
 SLOW_SECONDS = 0.1
 """Long beside a backward pass, also where other tests use the cores."""
 
@@ -103,26 +104,23 @@ def test_only_the_backward_pass_is_timed() -> None:
     assert both.timing.latency.p50 > 1e3 * SLOW_SECONDS
 
 
-def test_an_implementation_without_a_backward_pass_is_unsupported() -> None:
-    trial = attempt(lambda *inputs: torch_layer_norm(*inputs).detach(), "bwd")
-
-    assert trial.status is Status.UNSUPPORTED
-    assert "no backward pass" in trial.failure.msg
-
-
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_an_operation_without_a_formula_for_autograd_is_unsupported(mode: str) -> None:
+@pytest.mark.parametrize("formula", [True, False])
+def test_an_implementation_without_a_backward_pass_is_unsupported(mode: str, formula: bool) -> None:
+    def detached(*inputs: Tensor) -> Tensor:
+        return torch_layer_norm(*inputs).detach()
+
     library = torch.library.Library("kbt_test_modes", "FRAGMENT")
     name = f"normalize_{mode}"
-    library.define(f"{name}(Tensor x, Tensor weight, Tensor bias) -> Tensor")
-    library.impl(name, lambda *inputs: torch.from_numpy(torch_layer_norm(*inputs).detach().numpy()), "CPU")
-    operation = getattr(torch.ops.kbt_test_modes, name)
+    if not formula:
+        library.define(f"{name}(Tensor x, Tensor weight, Tensor bias) -> Tensor")
+        library.impl(name, lambda *inputs: torch.from_numpy(detached(*inputs).numpy()), "CPU")
 
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        trial = attempt(operation, mode)
+        trial = attempt(detached if formula else getattr(torch.ops.kbt_test_modes, name), mode)
 
     assert trial.status is Status.UNSUPPORTED
-    assert "no gradient reaches its inputs" in trial.failure.msg
+    assert ("its result carries no gradient" if formula else "no gradient reaches") in trial.failure.msg
 
 
 def test_both_passes_return_the_outputs_and_the_gradients() -> None:
@@ -154,14 +152,13 @@ def test_names_of_workloads_include_the_mode() -> None:
     assert workload.describe("cpu")["mode"] == "bwd"
 
 
-def test_an_operator_without_gradients_is_an_error() -> None:
-    with pytest.raises(OperatorError, match="has no bwd mode"):
-        in_mode(replace(LAYER_NORM, gradients=()), "bwd")
-
-
-def test_an_unknown_mode_lists_the_known_ones() -> None:
-    with pytest.raises(OperatorError, match="fwd, bwd, fwd_bwd"):
-        in_mode(LAYER_NORM, "backward")
+@pytest.mark.parametrize(
+    ("gradients", "mode", "message"),
+    [((), "bwd", "has no bwd mode"), ((0,), "backward", "fwd, bwd, fwd_bwd")],
+)
+def test_a_mode_that_there_is_not_is_an_error(gradients: tuple[int, ...], mode: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
+        in_mode(replace(LAYER_NORM, gradients=gradients), mode)
 
 
 def test_a_compiled_backward_pass_can_be_timed_repeatedly() -> None:
@@ -177,23 +174,10 @@ def test_only_the_first_process_checks_edge_cases() -> None:
     with open_session("cpu") as session:
         second = run_trial(LAYER_NORM, WORKLOAD, 0, candidate, session, process=1)
 
-    assert first.correctness.corr["cases"] == 17
-    assert second.correctness.corr["cases"] == 3
+    assert first.correctness.corr["cases"] > second.correctness.corr["cases"] == 3
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "activation",
-        "causal_conv1d",
-        "cross_entropy",
-        "embedding",
-        "flash_attn",
-        "layer_norm",
-        "rms_norm",
-        "rotary",
-    ],
-)
+@pytest.mark.parametrize("name", NAMES.split())
 def test_gradients_have_the_shapes_of_the_outputs_and_the_same_bits_for_a_seed(name: str) -> None:
     forward, backward = find_operator(name), in_mode(find_operator(name), "bwd")
     for workload in backward.workloads("smoke"):

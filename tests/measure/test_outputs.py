@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
 from kernels_bench_tools.records.record import Flag
@@ -49,45 +49,34 @@ def operator(reference: Callable[..., Any], *outputs: Output) -> Operator:
 
 TURNED = operator(turned, Output("left"), Output("right"))
 SCALED = operator(scaled, Output("sum", "bfloat16"), Output("largest"))
+LARGEST = operator(lambda x, y: x.argmax(dim=-1), Output("largest", "int64"))
 
 
-def judge(of: Operator, function: Callable[..., Any]) -> Correctness:
-    return check(of, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
+@pytest.mark.parametrize(
+    ("of", "function", "reason"),
+    [
+        (TURNED, turned, ""),
+        (TURNED, lambda x, y: (x.cos() * y, x.sin() + y), "its output 'right' is off"),
+        (TURNED, lambda x, y: x.cos() * y, "it returned 1 output, expected 2"),
+        (TURNED, lambda x, y: turned(x, y)[::-1], "off by"),
+        (SCALED, scaled, ""),
+        (SCALED, lambda x, y: (x + y, x.amax(dim=-1)), "its output 'sum': its dtype is torch.float32"),
+        (LARGEST, lambda x, y: x.argmax(dim=-1), ""),
+        (LARGEST, lambda x, y: x.argmax(dim=-1) + 1, "elements beyond the tolerance"),
+    ],
+)
+def test_every_output_is_compared_and_named(of: Operator, function: Callable[..., Any], reason: str) -> None:
+    verdict = check(of, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
+
+    assert verdict.ok == (not reason)
+    assert reason in verdict.reason
 
 
-def test_an_implementation_may_return_several_tensors() -> None:
-    verdict = judge(TURNED, turned)
+def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -> None:
+    of = operator(turned, Output())
 
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
-
-
-def test_every_output_is_checked_and_named() -> None:
-    verdict = judge(TURNED, lambda x, y: (x.cos() * y, x.sin() + y))
-
-    assert not verdict.ok
-    assert "its output 'right' is off" in verdict.reason
-
-
-def test_a_missing_output_is_named() -> None:
-    assert (
-        judge(TURNED, lambda x, y: x.cos() * y).reason
-        == "it returned 1 output, expected 2, as `outputs` of the operator says"
-    )
-
-
-def test_outputs_in_the_wrong_order_are_wrong() -> None:
-    assert not judge(TURNED, lambda x, y: turned(x, y)[::-1]).ok
-
-
-def test_an_output_may_have_another_type_than_the_inputs() -> None:
-    assert judge(SCALED, scaled).ok
-
-
-def test_an_output_of_another_type_than_declared_is_named() -> None:
-    verdict = judge(SCALED, lambda x, y: (x + y, x.amax(dim=-1)))
-
-    assert verdict.reason == "its output 'sum': its dtype is torch.float32, expected torch.bfloat16"
+    with pytest.raises(OperatorError, match=r"its reference returned 2 outputs\. Expected: 1"):
+        check(of, WORKLOAD, lambda x, y: x.cos() * y, make_inputs(WORKLOAD, "cpu", 0))
 
 
 def test_work_counts_all_outputs() -> None:
@@ -104,8 +93,13 @@ def inspect(function: Callable[..., Any]) -> list[Flag]:
     return guard.inspect(TURNED, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
 
 
-def test_correct_pairs_are_not_flagged() -> None:
-    assert inspect(turned) == []
+def halves(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.stack(turned(x, y)))
+
+
+@pytest.mark.parametrize("honest", [turned, halves], ids=["two tensors", "two halves of one buffer"])
+def test_correct_pairs_are_not_flagged(honest: Callable[..., Any]) -> None:
+    assert inspect(honest) == []
 
 
 def test_an_output_in_an_inputs_memory_is_detected() -> None:
@@ -138,26 +132,6 @@ def test_one_stale_output_is_detected() -> None:
     assert Flag.STALE_OUTPUT in inspect(keeping)
 
 
-def test_two_halves_of_one_buffer_are_two_outputs() -> None:
-    def halves(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.stack(turned(x, y)))
-
-    assert inspect(halves) == []
-
-
 @pytest.mark.parametrize(("value", "count"), [((1, 2), 2), ([1], 1), (torch.ones(3), 1)])
 def test_a_tensor_is_one_output(value: Any, count: int) -> None:
     assert len(tensors_of(value)) == count
-
-
-def test_integers_must_be_equal() -> None:
-    largest = operator(lambda x, y: x.argmax(dim=-1), Output("largest", "int64"))
-
-    assert judge(largest, lambda x, y: x.argmax(dim=-1)).ok
-    wrong = judge(largest, lambda x, y: x.argmax(dim=-1) + 1)
-    assert wrong.reason.endswith(" elements beyond the tolerance")
-
-
-def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -> None:
-    with pytest.raises(OperatorError, match=r"operator pair: its reference returned 2 outputs\. Expected: 1"):
-        judge(operator(turned, Output()), lambda x, y: x.cos() * y)

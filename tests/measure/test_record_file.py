@@ -7,7 +7,7 @@ import pytest
 from norms import torch_layer_norm
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.record import MAX_KERNEL_NAME, RecordFile, without_shared
+from kernels_bench_tools.measure.task import MAX_KERNEL_NAME, RecordFile, without_shared
 from kernels_bench_tools.records.codec import encode_record, read_records, thin_record, write_records
 from kernels_bench_tools.records.record import (
     Clocks,

@@ -1,5 +1,8 @@
 import time
-from itertools import cycle
+from collections.abc import Callable, Iterable
+from itertools import count, cycle
+
+import pytest
 
 from kernels_bench_tools.measure.timing.sampling import (
     LOOKS,
@@ -20,7 +23,7 @@ from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
 TICK = 32e-6
 
 
-def latency_of(samples: list[float]) -> Latency:
+def latency_of(samples: Iterable[float]) -> Latency:
     return summarize(
         [Call(ms) for ms in samples],
         timer=Timer.CUPTI,
@@ -31,47 +34,32 @@ def latency_of(samples: list[float]) -> Latency:
     )
 
 
-PATIENT = SamplingLimits(warmup_seconds=5.0, sample_seconds=5.0)
+def limits(sample_seconds: float = 60, **changed: float) -> SamplingLimits:
+    return SamplingLimits(warmup_seconds=5.0, sample_seconds=sample_seconds, **changed)
 
 
-def constant(count: int) -> list[Call]:
-    return [Call(1.0)] * count
+def drawn(values: Iterable[float]) -> Callable[[int], list[Call]]:
+    left = iter(values)
+    return lambda n: [Call(next(left)) for _ in range(n)]
 
 
-def test_steady_samples_converge_at_the_first_test() -> None:
-    calls, reason = sample(constant, PATIENT, 1e-6)
+@pytest.mark.parametrize(
+    ("values", "given", "expected"),
+    [
+        (cycle([1.0]), limits(), (LOOKS[0], "converged")),
+        ((1.0 + n % 7 for n in count()), limits(max_samples=100), (100, "max_samples")),
+        # A call of few ticks needs many samples, but no interval below a tick.
+        ((5.0 + n % 2 for n in count()), limits(tick_ms=1.0), (MIN_COARSE, "converged")),
+        # The median of a short call lies between two of its times.
+        (cycle([100.0, 101.0, 103.0, 104.0]), limits(tick_ms=1.0), (2000, "max_samples")),
+    ],
+)
+def test_sampling_ends_when_the_median_has_converged_or_at_the_cap(
+    values: Iterable[float], given: SamplingLimits, expected: tuple[int, str]
+) -> None:
+    calls, reason = sample(drawn(values), given, 1e-6)
 
-    assert (len(calls), reason) == (LOOKS[0], "converged")
-
-
-def test_noisy_samples_end_at_the_cap() -> None:
-    values = iter(range(10**6))
-
-    calls, reason = sample(
-        lambda n: [Call(1.0 + next(values) % 7) for _ in range(n)],
-        SamplingLimits(warmup_seconds=1, sample_seconds=60, max_samples=100),
-        1e-6,
-    )
-
-    assert (len(calls), reason) == (100, "max_samples")
-
-
-def test_a_call_of_few_ticks_needs_many_samples_but_no_interval_below_a_tick() -> None:
-    values = iter(range(10**6))
-    limits = SamplingLimits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
-
-    calls, reason = sample(lambda n: [Call(5.0 + next(values) % 2) for _ in range(n)], limits, 1e-6)
-
-    assert (len(calls), reason) == (MIN_COARSE, "converged")
-
-
-def test_sampling_goes_on_while_the_median_of_a_short_call_lies_between_two_of_its_times() -> None:
-    values = cycle([100.0, 101.0, 103.0, 104.0])
-    limits = SamplingLimits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
-
-    calls, reason = sample(lambda n: [Call(next(values)) for _ in range(n)], limits, 1e-6)
-
-    assert (len(calls), reason) == (limits.max_samples, "max_samples")
+    assert (len(calls), reason) == expected
 
 
 def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval() -> None:
@@ -79,29 +67,19 @@ def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval()
         time.sleep(0.02 * count)
         return [Call(float(i)) for i in range(count)]
 
-    calls, reason = sample(slow, SamplingLimits(warmup_seconds=1, sample_seconds=0.05), 0.02)
+    calls, reason = sample(slow, limits(sample_seconds=0.05), 0.02)
 
     assert (len(calls), reason) == (MIN_SAMPLES, "max_seconds")
 
 
 def test_samples_keep_their_order() -> None:
-    values = iter([float(value % 13) for value in range(10**4)])
+    calls, _ = sample(drawn(float(n % 13) for n in count()), limits(max_samples=60), 1e-6)
 
-    calls, _ = sample(
-        lambda n: [Call(next(values)) for _ in range(n)],
-        SamplingLimits(warmup_seconds=1, sample_seconds=60, max_samples=60),
-        1e-6,
-    )
-
-    assert [call.ms for call in calls] == [float(value % 13) for value in range(60)]
+    assert [call.ms for call in calls] == [float(n % 13) for n in range(60)]
 
 
 def test_warm_up_goes_on_until_the_time_per_call_is_steady() -> None:
-    values = iter([2.0 ** max(0, 5 - n // 10) for n in range(1000)])
-
-    warm = warm_up(lambda n: [Call(next(values)) for _ in range(n)], PATIENT)
-
-    assert 50 < warm.calls < 100
+    assert 50 < warm_up(drawn(2.0 ** max(0, 5 - n // 10) for n in count()), limits()).calls < 100
 
 
 def test_warm_up_of_a_slow_call_does_not_overrun_its_time_by_a_window() -> None:
@@ -109,55 +87,39 @@ def test_warm_up_of_a_slow_call_does_not_overrun_its_time_by_a_window() -> None:
         time.sleep(0.1 * count)
         return [Call(100.0)] * count
 
-    warm = warm_up(slow, SamplingLimits(warmup_seconds=0.15, sample_seconds=1))
-
-    assert warm.calls <= 2
+    assert warm_up(slow, SamplingLimits(warmup_seconds=0.15, sample_seconds=1)).calls <= 2
 
 
 def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
-    calls = [Call(float(value)) for value in range(100, 0, -1)]
+    samples = [float(value) for value in range(100, 0, -1)]
 
-    latency = summarize(
-        calls, timer=Timer.MONOTONIC, cache=CacheState.HOT, input_sets=1, warmup=3, stop_reason="converged"
-    )
+    latency = latency_of(samples)
 
-    assert latency.raw_times == [call.ms for call in calls]
-    assert latency.p50 == 50.5
-    assert (latency.ci_low, latency.ci_high) == (40.0, 61.0)
-    assert latency.reps == 100
+    assert latency.raw_times == samples
+    assert (latency.p50, latency.ci_low, latency.ci_high, latency.reps) == (50.5, 40.0, 61.0, 100)
     assert latency.has_warnings
     assert latency.tail_ratio is not None
     assert latency.drift < -0.5
+    assert latency_of([0.19660800000000002] * 6).raw_times == [0.196608] * 6  # nanoseconds
 
 
-def test_samples_have_no_digits_below_a_nanosecond() -> None:
-    assert latency_of([0.19660800000000002] * 6).raw_times == [0.196608] * 6
+@pytest.mark.parametrize(
+    ("samples", "tick", "flags"),
+    [
+        ([1.0 + 0.001 * n for n in range(60)], 0.0, [Flag.DRIFT]),
+        ([1.0 + 0.1 * ((7 * n) % 10) + 0.0008 * n for n in range(60)], 0.0, []),  # a rise within noise
+        ([20 * TICK] * 30 + [21 * TICK] * 30, TICK, []),  # neither a drift nor two groups
+        ([20 * TICK] * 30 + [21 * TICK] * 30, 0.0, [Flag.DRIFT, Flag.BIMODAL]),
+        ([1.0, 1.2] * 30, TICK, [Flag.BIMODAL]),
+    ],
+)
+def test_flags_of_samples_that_rise_or_fall_into_two_groups(
+    samples: list[float], tick: float, flags: list[Flag]
+) -> None:
+    latency = latency_of(samples)
 
-
-def test_a_rise_beyond_noise_is_a_drift() -> None:
-    rising = latency_of([1.0 + 0.001 * number for number in range(60)])
-
-    assert drifted(rising)
-    assert Flag.DRIFT in sample_flags(rising)
-
-
-def test_a_rise_within_noise_is_no_drift() -> None:
-    noisy = latency_of([1.0 + 0.1 * ((7 * number) % 10) + 0.0008 * number for number in range(60)])
-
-    assert noisy.drift > 0.01
-    assert not drifted(noisy)
-
-
-def test_one_tick_is_no_drift_and_two_ticks_are_not_two_groups() -> None:
-    stepping = latency_of([20 * TICK] * 30 + [21 * TICK] * 30)
-
-    assert not drifted(stepping, TICK)
-    assert drifted(stepping)
-    assert sample_flags(stepping, TICK) == []
-
-
-def test_alternating_samples_are_bimodal() -> None:
-    assert sample_flags(latency_of([1.0, 1.2] * 30), TICK) == [Flag.BIMODAL]
+    assert sample_flags(latency, tick) == flags
+    assert drifted(latency, tick) == (Flag.DRIFT in flags)
 
 
 def test_a_secondary_quantity_has_an_interval_and_no_samples() -> None:
@@ -168,6 +130,4 @@ def test_a_secondary_quantity_has_an_interval_and_no_samples() -> None:
 
 
 def test_slow_calls_are_made_often_enough_for_an_interval_and_no_more() -> None:
-    assert affordable(0.1, 1e-6) == 30
-    assert affordable(0.1, 0.01) == 10
-    assert affordable(0.1, 1.0) == MIN_SAMPLES
+    assert [affordable(0.1, seconds) for seconds in (1e-6, 0.01, 1.0)] == [30, 10, MIN_SAMPLES]

@@ -49,8 +49,6 @@ CallCase = Callable[[Case, Inputs], tuple[Any, bool]]
 
 @dataclass
 class Correctness:
-    """Result of checking an implementation on a workload."""
-
     ok: bool
     reason: str = ""
     absmax: float | None = None
@@ -62,12 +60,10 @@ class Correctness:
     """Whether it refused all values of the smaller size."""
 
     def add(self, flag: Flag) -> None:
-        """Add a flag once."""
         if flag not in self.flags:
             self.flags.append(flag)
 
     def merge(self, other: Correctness) -> None:
-        """Add the result on other inputs."""
         self.corr["cases"] += other.corr["cases"]
         self.corr |= {name: value for name, value in other.corr.items() if name != "cases"}
         for flag in other.flags:

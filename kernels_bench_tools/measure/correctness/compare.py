@@ -28,8 +28,8 @@ MATCHED = 0.999
 BASELINE_FACTOR = 2.0
 """The largest error may exceed the tolerance by this multiple of the baseline's."""
 SINGLE = 256 * _ROUNDING
-"""So large a share of its value may the error of a single element be, whatever the baseline's is: float32 sums of 8192
-exponentials, as Inductor adds them up on CPUs with AVX-512, are off by 180 roundings, and torch's own by fewer than ten."""
+"""So large a share of its value may the error of a single element be, whatever the baseline's is: sums in float32 of 8192
+exponentials one after another, as Inductor makes them on a CPU, are off by 180 roundings, torch's own by fewer than ten."""
 HARD_CAP = 16.0
 """No error may exceed this multiple of the tolerance, whatever the baseline's error is."""
 ROUNDING_LIKE = 0.1
@@ -50,8 +50,6 @@ class WrongResultError(Exception):
 
 @dataclass
 class ErrorStats:
-    """Errors of one output."""
-
     absmax: float = 0.0
     total: float = 0.0
     """Sum of the absolute errors."""
@@ -160,8 +158,6 @@ class OutputErrors:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """Errors of all outputs of a call."""
-
     outputs: tuple[OutputErrors, ...]
 
     @property
@@ -171,7 +167,6 @@ class OutputComparison:
 
     @property
     def imprecise(self) -> bool:
-        """Whether any output lost digits that torch's operator keeps."""
         return any(output.imprecise for output in self.outputs)
 
     @property
@@ -366,7 +361,6 @@ def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
 
 
 def _index_for(number: int, index: Any) -> Any:
-    """Return the index of a slice in one of the outputs."""
     return index[number] if isinstance(index, list) else index
 
 

@@ -71,7 +71,6 @@ class Gpu:
 
 
 def main(uuid: str, interval: float, parent: int) -> None:
-    """Print samples until the parent process has ended."""
     gpu = Gpu(uuid)
     while os.getppid() == parent:
         print(json.dumps(gpu.sample()), flush=True)

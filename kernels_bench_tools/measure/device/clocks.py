@@ -41,8 +41,6 @@ CLOCK_DROP = 0.03
 
 @dataclass(frozen=True)
 class ClockSample:
-    """The device at one moment."""
-
     seconds: float
     """On the monotonic clock, which is common to all processes."""
     sm_mhz: int
@@ -71,7 +69,6 @@ class ClockSampler:
         self._path = Path()
 
     def __enter__(self) -> ClockSampler:
-        """Start sampling, and wait for the first sample."""
         if not self._command:
             return self
         # A file, not a pipe, which would block the reader when full.
@@ -89,7 +86,6 @@ class ClockSampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -133,7 +129,6 @@ def summarize_clocks(
 
 
 def clock_flags(clocks: Clocks | None) -> list[Flag]:
-    """Return the flags for throttling and for other processes on the device."""
     if clocks is None:
         return []
     flags = [Flag.THROTTLED] if SLOWING.intersection(clocks.throttle) or POWER_CAP in clocks.throttle else []

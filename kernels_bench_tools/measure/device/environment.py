@@ -30,7 +30,6 @@ def torch_device() -> str:
 
 @cache
 def describe_device(device: str) -> Device:
-    """Return the device for records and paths."""
     if not device.startswith("cuda"):
         return cpu_device()
     # nvidia-smi ignores CUDA_VISIBLE_DEVICES.

@@ -27,9 +27,8 @@ from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.judge.remote import READY, RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.measure.record import make_record
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.task import Task, TaskState, measure_task
+from kernels_bench_tools.measure.task import Task, TaskState, make_record, measure_task
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.records.codec import encode_record

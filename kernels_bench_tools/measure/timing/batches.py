@@ -25,8 +25,6 @@ calls, the least that changes a median, passes on one workload in one process of
 
 @dataclass(frozen=True)
 class Picked:
-    """The output of a timed call."""
-
     which: int
     """Number of the set of inputs."""
     changes: int
@@ -60,11 +58,9 @@ class Batches:
 
     @property
     def picked(self) -> list[Picked]:
-        """The outputs that are compared."""
         return [*self._random, *self._others]
 
     def state(self, *, hot: bool = False) -> TimerState:
-        """Return the timer's state; makes it at first."""
         if hot not in self._states:
             self._states[hot] = self.calls.open(hot=hot)
         return self._states[hot]
@@ -77,11 +73,9 @@ class Batches:
         self._seen, self._sampling = 0, True
 
     def end_sample(self) -> None:
-        """Take no more outputs of cold calls."""
         self._sampling = False
 
     def draw(self, method: Method) -> Callable[[int], list[Call]]:
-        """Return the function that times this many cold calls."""
         return partial(self._cold, method)
 
     def _cold(self, method: Method, count: int) -> list[Call]:

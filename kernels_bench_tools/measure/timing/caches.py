@@ -58,7 +58,6 @@ def make_input_sets(make: Callable[[int], Inputs], count: int, device: str) -> l
 
 
 def free_bytes(device: str) -> int:
-    """Return about how many bytes are free on the device."""
     if device.startswith("cuda"):
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
@@ -69,7 +68,6 @@ def free_bytes(device: str) -> int:
 
 
 def calls_at_once(output_bytes: int, device: str) -> int:
-    """Return how many outputs can be kept at the same time."""
     room = int(KEPT_SHARE * free_bytes(device))
     return max(
         1, (room if device.startswith("cuda") else min(room, MAX_ROTATED_BYTES)) // max(output_bytes, 1)

@@ -33,8 +33,6 @@ _collect, _stop_collecting = gc.enable, gc.disable
 
 
 class Method(StrEnum):
-    """How a batch is timed."""
-
     EVENTS = "events"
     KERNELS = "kernels"
     HOT_EVENTS = "hot_events"
@@ -56,8 +54,6 @@ _CLOCK = Method.CLOCK  # Python 3.11 looks members up by a function in Python
 
 @dataclass(frozen=True)
 class TimerState:
-    """What a timer knows before the first batch."""
-
     cache: CacheState
     at_once: Annotated[int, Meta(ge=1)]
     """Calls of a batch whose outputs fit into memory."""
@@ -71,8 +67,6 @@ class TimerState:
 
 @dataclass(frozen=True)
 class Timed:
-    """A batch."""
-
     calls: list[Call]
     escaped: list[str]
     """Names of activities outside of their call, of all batches so far."""
@@ -140,7 +134,6 @@ class TimedCalls:
         self.use(function, sets)
 
     def use(self, function: Callable[..., Any], sets: InputSets) -> None:
-        """Time this function from now on."""
         self._function, self.sets = function, sets
         self.outputs: list[Any] = []
         """Of the last batch."""
@@ -160,7 +153,6 @@ class TimedCalls:
             _synchronize()
 
     def open(self, *, hot: bool = False) -> TimerState:
-        """Make the timer for cold or hot calls."""
         if not self._device.startswith("cuda"):
             size = sum(map(size_in_bytes, tensors_of(self._function(*self.sets.first))))
             at_once = calls_at_once(size, self._device)
@@ -274,7 +266,6 @@ class TimedCalls:
         return ms
 
     def output(self, number: int) -> Any:
-        """Return the output of a call of the last batch."""
         return self.outputs[number]
 
     def watch_waits(self) -> None:
@@ -282,5 +273,4 @@ class TimedCalls:
         self._waits = CoreWaits()
 
     def waits(self, samples: int) -> Waiting:
-        """Return what was counted, during this many timed calls."""
         return self._waits.read(samples)

@@ -41,7 +41,6 @@ class Waiting:
     """Involuntary context switches of all threads."""
 
     def __str__(self) -> str:
-        """Describe it, without a full stop."""
         return (
             f"a thread waited {self.share:.0%} of the time for a core, {self.switches} involuntary switches"
         )
@@ -55,11 +54,9 @@ class CoreWaits:
         self._waited: dict[str, tuple[float, int]] = {}
 
     def __enter__(self) -> None:
-        """Count from now on."""
         self._start, self._switches_before, self._before = perf_counter(), _switches(), _waited()
 
     def __exit__(self, *_: object) -> None:
-        """Add what was counted."""
         self._seconds += perf_counter() - self._start
         self._switches += _switches() - self._switches_before
         for name, (waited, slices) in _waited().items():

@@ -56,7 +56,6 @@ class ReadFlush:
         self._buffer = torch.zeros(size // 4, dtype=torch.float32, device=device)
 
     def __call__(self) -> None:
-        """Queue the read."""
         self._buffer.sum()
 
 
@@ -169,7 +168,6 @@ class CudaTimer:
         self._flush()
 
     def clear(self) -> None:
-        """Free the outputs of the last batch."""
         self.outputs.clear()
         self._unused.clear()
 

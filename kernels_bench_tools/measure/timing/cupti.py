@@ -55,14 +55,11 @@ class Activity:
 
     @property
     def end_ns(self) -> int:
-        """End time, on the clock of ``start_ns``."""
         return self.start_ns + self.duration_ns
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Activities of one profiler session."""
-
     calls: list[Call]
     escaped: tuple[str, ...] = ()
     """Names of activities outside of the timed stream's order: see :func:`split_batch`."""
@@ -163,8 +160,6 @@ def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, in
 
 @dataclass
 class _Bracket:
-    """Two markers and the activities that started between them."""
-
     opening: Activity
     closing: Activity
     inside: list[Activity]

@@ -54,8 +54,6 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingLimits:
-    """When to stop warm-up and sampling."""
-
     warmup_seconds: float
     min_warmup_seconds: float = 0.0
     """For GPUs, which take a while to raise their clocks."""
@@ -72,8 +70,6 @@ Draw = Callable[[int], Sequence[Call]]
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Result of the warm-up."""
-
     calls: int
     seconds_per_call: float
     """Wall-clock seconds, including all overhead."""
@@ -176,7 +172,6 @@ def drifted(latency: Latency, tick_ms: float = 0.0) -> bool:
 
 
 def sample_flags(latency: Latency, tick_ms: float = 0.0) -> list[Flag]:
-    """Return the flags for samples that drifted or fall into two groups."""
     flags = [Flag.DRIFT] if drifted(latency, tick_ms) else []
     # Two neighbouring ticks of a short kernel are not two groups.
     grouped = (latency.p90 or 0.0) - (latency.p10 or 0.0) > 2 * tick_ms and is_bimodal(latency.raw_times)

@@ -1,0 +1,74 @@
+import os
+import sys
+from time import process_time
+
+import torch
+
+from kernels_bench_tools.measure.device.environment import (
+    describe_affinity,
+    describe_environment,
+    gpu_uuid,
+    imported_packages,
+)
+from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes, host_ms, measure_peaks
+from kernels_bench_tools.measure.timing.caches import cache_bytes, free_bytes, last_level_cache_bytes
+from kernels_bench_tools.records.device import cpu_device
+
+
+def test_a_cpu_has_no_gpu_s_properties() -> None:
+    environment = describe_environment("cpu")
+
+    assert environment.gpu == environment.driver == environment.sm == gpu_uuid("cpu") == ""
+    assert environment.sm_clock_mhz == 0
+    assert environment.cpu == cpu_device().name
+
+
+def test_only_imported_packages_are_listed() -> None:
+    packages = imported_packages()
+
+    assert {"torch", "msgspec", "numpy"} <= set(packages)
+    assert list(packages) == sorted(packages)
+    assert "mypy" not in sys.modules
+    assert "mypy" not in packages
+
+
+def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
+    cpus = set()
+    for part in describe_affinity().split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+
+    assert cpus == os.sched_getaffinity(0)
+
+
+def test_a_cpu_has_peaks_of_four_mixes_and_one_matmul() -> None:
+    precision, start = torch.get_float32_matmul_precision(), process_time()
+
+    peaks = measure_peaks("cpu")
+
+    assert process_time() - start < 10  # usually half a second
+    assert torch.is_grad_enabled()
+    assert torch.get_float32_matmul_precision() == precision
+    # Between an old laptop and a large server, whatever else runs: GB/s and TFLOP/s.
+    assert 0.002 < peaks.pop("matmul_float32") < 50
+    assert set(peaks) == {"read", "write", "copy", "triad"}
+    assert all(0.5 < value < 2000 for value in peaks.values())
+
+
+def test_a_plain_copy_is_not_faster_than_the_copy_peak() -> None:
+    size = cpu_buffer_bytes()
+    source = torch.ones(size // 4)
+    target = torch.ones(size // 4)
+
+    def beats() -> bool:
+        ms = min(host_ms(lambda: target.copy_(source), 5))
+        return 2 * size / ms / 1e6 > 1.5 * measure_peaks("cpu")["copy"]
+
+    # A busy machine may slow one of the two down; a wrong count of bytes would be there each time.
+    assert not all(beats() for _ in range(5))
+
+
+def test_the_buffers_exceed_the_cache() -> None:
+    assert 2**20 <= cache_bytes("cpu") <= 2**32
+    assert free_bytes("cpu") > 0
+    assert 3 * cpu_buffer_bytes() > 2 * min(last_level_cache_bytes(), 2**28)
