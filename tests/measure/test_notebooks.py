@@ -58,20 +58,6 @@ def test_an_unreachable_hub_is_unsupported_on_every_workload(tmp_path: Path) -> 
     assert records[0].err.msg.startswith("the hub cannot be reached")
 
 
-def test_compiling_without_a_compiler_is_unsupported(tmp_path: Path) -> None:
-    process = run_cell(
-        code_of("layer_norm", "torch_compiled_layer_norm"),
-        tmp_path,
-        CUDA_VISIBLE_DEVICES="",
-        PATH="",
-        CXX="g++",
-    )
-
-    assert process.returncode == 0, process.stderr
-    records = read_records(tmp_path / "layer_norm.jsonl")
-    assert {record.status for record in records} == {Status.UNSUPPORTED}
-
-
 @pytest.mark.network
 def test_stock_uvnote_builds_the_baseline(tmp_path: Path) -> None:
     project = copy_project(tmp_path / "project")
