@@ -393,7 +393,6 @@ class TestTimers:
             (torch.cuda.Event, "record"),
             (torch.cuda, "synchronize"),
             (changing_inputs.Random, "getrandbits"),  # draws what changes before the next call
-            (torch, "randperm"),
             (torch.UntypedStorage, "data_ptr"),
             (io, "BytesIO"),
             (Connection, "recv_bytes"),  # from the process that judges
@@ -443,22 +442,6 @@ class TestTimers:
         monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
-
-    @pytest.mark.parametrize("name", ["clone", "slice.Tensor"])
-    def test_a_kernel_in_python_for_an_operation_of_torch_is_detected(self, name: str) -> None:
-        guard = Guard(DEVICE)
-        library = torch.library.Library("aten", "IMPL")
-        library.impl(name, lambda x, *_, **__: x, "AutogradCPU")
-        flags = guard.finish(), dict(guard.reasons)
-        library._destroy()
-
-        assert flags == ([Flag.TIMER_TAMPER], {Flag.TIMER_TAMPER: f"replaced: aten::{name}"})
-
-    def test_kernels_that_torch_registers_for_vmap_are_none_of_the_implementation(self) -> None:
-        guard = Guard(DEVICE)
-        torch.vmap(torch.sum)(torch.ones(2, 3))
-
-        assert guard.finish() == []
 
     def test_exchanged_code_of_a_function_is_detected(self) -> None:
         guard = Guard(DEVICE)

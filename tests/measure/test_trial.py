@@ -2,13 +2,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
@@ -159,30 +157,6 @@ def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_ti
     assert "float64" in trial.failure.msg
 
 
-def test_most_of_a_matrix_product_has_to_be_computed_again(
-    session: BenchmarkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With few elements exchanged, as in calls that compute less, adding their products to the last result suffices."""
-    # Of hundreds of sets, each has one timed call on a busy machine, and one of untimed calls seems to have the most.
-    monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
-    operator = find_operator("matmul")
-    seen: dict[int, list[Tensor]] = {}
-
-    def linear(x: Tensor, *parameters: Tensor) -> Tensor:
-        if sys._getframe(1).f_code.co_name == "_by_clock":
-            seen.setdefault(x.data_ptr(), []).append(x.clone())
-        return torch.nn.functional.linear(x, *parameters)
-
-    trial = attempt(operator, linear, session)
-
-    assert trial.status is Status.OK, trial.failure
-    timed = max(seen.values(), key=len)
-    changed = [
-        float((one != other).float().mean()) for one, other in pairwise(timed) if one.shape == other.shape
-    ]
-    assert np.median(changed) > 0.9
-
-
 class LateCandidate(Candidate):
     """Its clocked calls take milliseconds more than they report: so many of them, then no more."""
 
@@ -206,27 +180,6 @@ def test_calls_that_are_always_late_by_the_judges_clock_cost_the_rank(
     trial = run_trial(LAYER_NORM, workload, 0, candidate, replace(session, separate=True))
 
     assert (Flag.TIMER_TAMPER in trial.flags) is (rejected and Flag.DISTURBED not in trial.flags)
-
-
-def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are_stale(
-    session: BenchmarkSession,
-) -> None:
-    kept: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def updated(x: Tensor, approximate: str) -> Tensor:
-        right = torch.nn.functional.gelu(x, approximate=approximate)
-        if sys._getframe(1).f_code.co_name not in {"_by_clock", "clocked"}:
-            return right
-        seen, output = kept.setdefault(x.data_ptr(), (x.clone(), right))
-        changed = x != seen
-        output[changed] = right[changed]
-        seen.copy_(x)
-        return output
-
-    trial = attempt(find_operator("activation"), updated, session, {"function": "gelu"})
-
-    assert trial.status is Status.REJECTED
-    assert Flag.STALE_OUTPUT in trial.flags
 
 
 def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:

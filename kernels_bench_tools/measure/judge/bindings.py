@@ -44,8 +44,6 @@ _CHECKED_BUILTINS = (
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
-_OF_WRAPPERS = ("Meta:", "FuncTorchBatched:")
-"""Kinds of tensors for which torch registers kernels in Python, also later, such as for ``torch.vmap``."""
 _MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
@@ -82,7 +80,6 @@ class Bindings:
         self._owners = list(_owners())
         self._bound = dict(_bindings(self._owners))
         self._hooks = _hooks()
-        self._kernels = _kernels()
 
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
@@ -93,24 +90,7 @@ class Bindings:
             if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
         }
         names |= {name for name in now.keys() - self._bound.keys() if now[name].hides}
-        names |= {name for name, _ in _kernels() - self._kernels}
         return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
-
-
-def _kernels() -> set[tuple[str, str]]:
-    """Return the kernels in Python of torch's operations, by name; for tensors that wrap others torch has some itself."""
-    return {
-        (operation, kernel)
-        for operation in _dispatched()
-        for kernel in torch._C._dispatch_dump(operation).splitlines()
-        if "registered at" in kernel and ".cpp:" not in kernel and not kernel.startswith(_OF_WRAPPERS)
-    }
-
-
-@cache
-def _dispatched() -> list[str]:
-    found: list[str] = torch._C._dispatch_get_all_op_names()
-    return [name for name in found if name.startswith("aten::") and not name.endswith("out")]
 
 
 def replaced_methods(one: Any, kind: type) -> list[str]:

