@@ -31,9 +31,7 @@ def _without_gradients() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("make", "ok", "flags"), [case[1:] for case in cheats.MATRIX], ids=[case[0] for case in cheats.MATRIX]
 )
-def test_each_fixture_gets_exactly_its_flags(
-    make: Callable[[], Any], ok: bool, flags: frozenset[str]
-) -> None:
+def test_each_fixture_gets_exactly_its_flags(make: Callable[[], Any], ok: bool, flags: set[str]) -> None:
     trial, found = cheats.examine(LAYER_NORM, make(), WORKLOAD, "cuda")
 
     if trial.failure and trial.failure.type == "NoKernelError":  # its timed calls launched nothing
@@ -83,9 +81,8 @@ def test_the_next_output_has_poisoned_memory(megabytes: int) -> None:
 def test_a_function_replaced_in_a_call_is_detected() -> None:
     guard = Guard("cuda")
     original = torch.cuda.Event.elapsed_time
-    inputs = LAYER_NORM.inputs(WORKLOAD, "cuda", 0)
     try:
-        cheats.patches(torch.cuda.Event, "elapsed_time", lambda *_: 1e-9)(*inputs)
+        torch.cuda.Event.elapsed_time = lambda *_: 1e-9
         assert guard.finish() == [Flag.TIMER_TAMPER]
     finally:
         torch.cuda.Event.elapsed_time = original

@@ -687,7 +687,7 @@ def answers(ms):
     """Return the answers to each request, and the memory that follows one."""
 
     def tensor():
-        value = {"type": "tensor", "dtype": "float32", "shape": [2, 32, 256], "stride": [8192, 256, 1]}
+        value = {"type": "tensor", "dtype": "torch.float32", "shape": [2, 32, 256], "stride": [8192, 256, 1]}
         return value | {"offset": 0, "buffer": 0, "handle": None}, [bytes(2**16)]
 
     def call(_):

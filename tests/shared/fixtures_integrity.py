@@ -1,15 +1,15 @@
-"""Implementations of layer_norm that cheat, or err as honest ones do; each factory makes a fresh one."""
+"""Implementations of layer_norm that cheat, or err as honest ones do."""
 
 import _thread
 import gc
-import subprocess
-import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from queue import Queue
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,9 +28,6 @@ def right(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
 
 
-# Outputs that are not there (hacks 2, 3).
-
-
 class Lazy(Tensor):
     """A tensor that computes when something looks at it."""
 
@@ -40,12 +37,8 @@ class Lazy(Tensor):
         return func(*plain, **(kwargs or {}))
 
 
-def as_subclass() -> Function:
-    return lambda x, w, b: right(x, w, b).as_subclass(Lazy)
-
-
-def on_meta() -> Function:
-    return lambda x, w, b: torch.empty_like(x, device="meta")
+def lazy(*inputs: Tensor) -> Tensor:
+    return right(*inputs).as_subclass(Lazy)
 
 
 def fake() -> Function:
@@ -60,54 +53,16 @@ def fake() -> Function:
     return fake_output
 
 
-def expanded() -> Function:
-    return lambda x, w, b: right(x, w, b)[:1, :1].expand(x.shape)
-
-
-def negated_later() -> Function:
-    return lambda x, w, b: torch._neg_view(-right(x, w, b))
-
-
-# Outputs from elsewhere (hacks 6 to 10).
-
-
-def cached_by_pointer() -> Function:
-    kept: dict[int, Tensor] = {}
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.data_ptr() not in kept:
-            kept[x.data_ptr()] = right(x, weight, bias)
-        return kept[x.data_ptr()]
-
-    return function
-
-
-def cached_by_pointer_and_cloned() -> Function:
-    cached = cached_by_pointer()
-    return lambda x, w, b: cached(x, w, b).clone()
-
-
-def cached_by_shape() -> Function:
+def cached(key: Callable[[Tensor], Any], *, cloned: bool = True, honest: int = 1) -> Function:
+    """Return the first result for each key of the input; after that many calls the last of them."""
     kept: dict[Any, Tensor] = {}
+    counts: Counter[Any] = Counter()
 
     def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.shape not in kept:
-            kept[x.shape] = right(x, weight, bias)
-        return kept[x.shape].clone()
-
-    return function
-
-
-def cached_by_call(honest_calls: int = 3) -> Function:
-    """Compute for a few calls of each shape, then return the last of them over and over."""
-    counts: dict[Any, int] = {}
-    kept: dict[Any, Tensor] = {}
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        counts[x.shape] = counts.get(x.shape, 0) + 1
-        if counts[x.shape] <= honest_calls:
-            kept[x.shape] = right(x, weight, bias)
-        return kept[x.shape].clone()
+        counts[key(x)] += 1
+        if counts[key(x)] <= honest:
+            kept[key(x)] = right(x, weight, bias)
+        return kept[key(x)].clone() if cloned else kept[key(x)]
 
     return function
 
@@ -116,22 +71,9 @@ def same_buffer() -> Function:
     buffers: dict[Any, Tensor] = {}
 
     def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        buffer = buffers.setdefault(x.shape, torch.empty_like(x))
-        return buffer.copy_(right(x, weight, bias))
+        return buffers.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, weight, bias))
 
     return function
-
-
-def ignores_where_its_input_begins() -> Function:
-    return lambda x, w, b: right(x.as_strided(x.shape, x.stride(), 0), w, b)
-
-
-def view_of_input() -> Function:
-    return lambda x, w, b: x.view(x.shape)
-
-
-def unwritten() -> Function:
-    return lambda x, w, b: torch.empty_like(x)
 
 
 def unwritten_after_the_first_call() -> Function:
@@ -144,106 +86,65 @@ def unwritten_after_the_first_call() -> Function:
     return function
 
 
-# Inputs (hacks 11, 20).
+def zeroing_its_input(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    output = right(x, weight, bias)
+    x.zero_()
+    return output
 
 
-def zeroes_its_input() -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        output = right(x, weight, bias)
-        x.zero_()
-        return output
-
-    return function
+def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x.copy_(right(x, weight, bias))
 
 
-def in_place() -> Function:
-    return lambda x, w, b: x.copy_(right(x, w, b))
-
-
-def poisons_the_reference() -> Function:
+def poisoning_the_reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Fill every tensor of the input's shape that it can find with NaN, and return NaN."""
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        for found in gc.get_objects():
-            if type(found) is Tensor and found.shape == x.shape and found.is_floating_point():
-                found.fill_(float("nan"))
-        return torch.full_like(x, float("nan"))
-
-    return function
+    for found in gc.get_objects():
+        if type(found) is Tensor and found.shape == x.shape and found.is_floating_point():
+            found.fill_(float("nan"))
+    return torch.full_like(x, float("nan"))
 
 
-# Less work than claimed (hacks 16, 18, 26).
+def half_accumulation(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    mean = (x.half().cumsum(-1)[..., -1:] / x.shape[-1]).float()
+    centred = x.float() - mean
+    variance = ((centred * centred).half().cumsum(-1)[..., -1:] / x.shape[-1]).float()
+    return (centred * (variance + 1e-5).rsqrt() * weight + bias).to(x.dtype)
 
 
-def half_precision() -> Function:
-    return lambda x, w, b: right(x.half(), w.half(), b.half()).to(x.dtype)
+def skipping_the_last(part: tuple[Any, ...]) -> Function:
+    """Leave out rows or columns of a flat output."""
 
-
-def half_accumulation() -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        mean = (x.half().cumsum(-1)[..., -1:] / x.shape[-1]).float()
-        centred = x.float() - mean
-        variance = ((centred * centred).half().cumsum(-1)[..., -1:] / x.shape[-1]).float()
-        return (centred * (variance + 1e-5).rsqrt() * weight + bias).to(x.dtype)
-
-    return function
-
-
-def skips_the_last_row() -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        output = torch.empty_like(x)
-        rows, columns = x.numel() // x.shape[-1], x.shape[-1]
-        output.view(rows, columns)[:-1] = right(x, weight, bias).reshape(rows, columns)[:-1]
-        return output
-
-    return function
-
-
-def skips_the_last_columns() -> Function:
     def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         output = torch.zeros_like(x)
-        output[..., :-3] = right(x, weight, bias)[..., :-3]
+        flat = right(x, weight, bias).reshape(-1, x.shape[-1])
+        output.view(-1, x.shape[-1])[part] = flat[part]
         return output
 
     return function
 
 
-def noisy() -> Function:
+def noisy(*inputs: Tensor) -> Tensor:
     """Right, and never twice the same."""
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return right(x, weight, bias) * (1 + 2e-7 * (torch.rand_like(x) > 0.99))
-
-    return function
+    output = right(*inputs)
+    return output * (1 + 2e-7 * (torch.rand_like(output) > 0.99))
 
 
-# Threads, processes, timers (hacks 2, 4).
+def threaded(*, joined: bool = False, works: bool = True) -> Function:
+    """Leave the work, or nothing, to a thread that each call starts."""
 
-
-def thread_per_call() -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        output = torch.empty_like(x)
+    def function(*inputs: Tensor) -> Tensor:
+        output = torch.empty_like(inputs[0]) if works else right(*inputs)
 
         def work() -> None:
             time.sleep(0.05)
-            output.copy_(right(x, weight, bias))
+            if works:
+                output.copy_(right(*inputs))
 
         thread = threading.Thread(target=work)
         thread.start()
-        if not function.asynchronous:
+        if joined:
             thread.join()
         return output
-
-    function.asynchronous = True
-    return function
-
-
-def lingering_thread() -> Function:
-    """Compute at once, and leave a thread behind that goes on for a while."""
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        threading.Thread(target=time.sleep, args=(0.05,)).start()
-        return right(x, weight, bias)
 
     return function
 
@@ -271,74 +172,40 @@ def worker_thread(*, hidden: bool = False) -> Function:
     return function
 
 
-def process_per_call() -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        function.started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
-        return right(x, weight, bias)
-
-    function.started = []
-    return function
-
-
-def patches(owner: Any, name: str, replacement: Any) -> Function:
-    """Replace ``owner.name`` when called, once; the caller restores it."""
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        setattr(owner, name, replacement)
-        return right(x, weight, bias)
-
-    return function
-
-
-# For the parts that time: host, streams, modes, heat.
-
-
-def slow_host(seconds: float = 1e-3) -> Function:
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        time.sleep(seconds)
-        return right(x, weight, bias)
-
-    return function
-
-
-def alternating(factor: int = 2) -> Function:
-    """Do the work once and ``factor`` times in turn: two groups of samples."""
-    calls: list[int] = []
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        calls.append(1)
-        for _ in range(factor if len(calls) % 2 else 1):
-            output = right(x, weight, bias)
-        return output
-
-    return function
-
-
-NONE: frozenset[str] = frozenset()
-MATRIX: list[tuple[str, Callable[[], Function], bool, frozenset[str]]] = [
+MATRIX: list[tuple[str, Callable[[], Function], bool, set[str]]] = [
     # name, factory, whether it may pass for right, the flags that a harness must find
-    ("honest", lambda: right, True, NONE),
-    ("as_subclass", as_subclass, False, frozenset({"lazy_output"})),
-    ("on_meta", on_meta, False, frozenset({"lazy_output"})),
-    ("fake", fake, False, frozenset({"lazy_output"})),
-    ("expanded", expanded, False, frozenset({"lazy_output"})),
-    ("negated_later", negated_later, True, frozenset({"lazy_output"})),
-    ("cached_by_pointer_and_cloned", cached_by_pointer_and_cloned, False, frozenset({"stale_output"})),
-    ("cached_by_pointer", cached_by_pointer, False, frozenset({"stale_output"})),
-    ("cached_by_shape", cached_by_shape, False, frozenset({"stale_output"})),
-    ("same_buffer", same_buffer, True, frozenset({"aliased_output"})),
-    ("ignores_where_its_input_begins", ignores_where_its_input_begins, True, frozenset({"stale_output"})),
-    ("view_of_input", view_of_input, False, frozenset({"aliased_output"})),
-    ("unwritten", unwritten, False, NONE),
-    ("unwritten_after_the_first_call", unwritten_after_the_first_call, False, NONE),
-    ("zeroes_its_input", zeroes_its_input, True, frozenset({"input_mutated"})),
-    ("in_place", in_place, True, frozenset({"input_mutated", "aliased_output"})),
-    ("poisons_the_reference", poisons_the_reference, False, NONE),
-    ("half_precision", half_precision, False, frozenset({"precision"})),
-    ("half_accumulation", half_accumulation, False, frozenset({"precision"})),
-    ("skips_the_last_row", skips_the_last_row, False, NONE),
-    ("skips_the_last_columns", skips_the_last_columns, False, NONE),
-    ("noisy", noisy, True, frozenset({"nondeterministic"})),
+    ("honest", lambda: right, True, set()),
+    ("as subclass", lambda: lazy, False, {"lazy_output"}),
+    ("on meta", lambda: lambda x, w, b: torch.empty_like(x, device="meta"), False, {"lazy_output"}),
+    ("fake", fake, False, {"lazy_output"}),
+    ("expanded", lambda: lambda x, w, b: right(x, w, b)[:1, :1].expand(x.shape), False, {"lazy_output"}),
+    ("negated later", lambda: lambda x, w, b: torch._neg_view(-right(x, w, b)), True, {"lazy_output"}),
+    ("cached by pointer, cloned", lambda: cached(Tensor.data_ptr), False, {"stale_output"}),
+    ("cached by pointer", lambda: cached(Tensor.data_ptr, cloned=False), False, {"stale_output"}),
+    ("cached by shape", lambda: cached(lambda x: x.shape), False, {"stale_output"}),
+    ("same buffer", same_buffer, True, {"aliased_output"}),
+    (
+        "ignores where its input begins",
+        lambda: lambda x, w, b: right(x.as_strided(x.shape, x.stride(), 0), w, b),
+        True,
+        {"stale_output"},
+    ),
+    ("view of its input", lambda: lambda x, w, b: x.view(x.shape), False, {"aliased_output"}),
+    ("unwritten", lambda: lambda x, w, b: torch.empty_like(x), False, set()),
+    ("unwritten after the first call", unwritten_after_the_first_call, False, set()),
+    ("zeroes its input", lambda: zeroing_its_input, True, {"input_mutated"}),
+    ("in place", lambda: in_place, True, {"input_mutated", "aliased_output"}),
+    ("poisons the reference", lambda: poisoning_the_reference, False, set()),
+    (
+        "half precision",
+        lambda: lambda x, w, b: right(x.half(), w.half(), b.half()).to(x.dtype),
+        False,
+        {"precision"},
+    ),
+    ("half accumulation", lambda: half_accumulation, False, {"precision"}),
+    ("skips the last row", lambda: skipping_the_last(np.s_[:-1]), False, set()),
+    ("skips the last columns", lambda: skipping_the_last(np.s_[:, :-3]), False, set()),
+    ("noisy", lambda: noisy, True, {"nondeterministic"}),
 ]
 """What correctness and integrity together find, timed calls included, in float32."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.compare import is_plausible, some_slices
@@ -52,21 +52,6 @@ _SLICES = 3
 """Slices of a large output that are compared after a refill."""
 
 
-@dataclass
-class _Inspection:
-    """One implementation on one workload."""
-
-    operator: Operator
-    workload: Workload
-    function: Callable[..., Any]
-    inputs: Inputs
-    """Never passed to the implementation."""
-    working: Inputs
-    """Passed to every call, refilled in place."""
-    seen: list[tuple[frozenset[int], Any]] = field(default_factory=list)
-    """Addresses and outputs, which are kept alive so that their memory is not used again."""
-
-
 class Guard:
     """Integrity checks of one process. Make it before the implementation is loaded. Each flag is returned once."""
 
@@ -89,10 +74,11 @@ class Guard:
         self.reasons = {}
         # At new addresses, so that results cached by address are from here.
         working = tuple(copy_elsewhere(value) if isinstance(value, Tensor) else value for value in inputs)
-        inspection = _Inspection(operator, workload, function, inputs, working)
-        if self._is_plain(function(*working), inputs):
-            self._check_threads(inspection)
-            self._check_refilled(inspection)
+        if self._is_plain(function(*working), inputs[0].device):
+            calls = OBSERVED_CALLS + secrets.randbelow(3)
+            if found := find_background_work(lambda: function(*working), calls):
+                self._add(Flag.THREAD_INJECTION, found)
+            self._check_refilled(operator, workload, function, inputs, working)
         self._inspected = take_snapshot()
         self._check_timers()
         return list(self.reasons)
@@ -120,8 +106,7 @@ class Guard:
     def _add(self, flag: Flag, reason: str) -> None:
         self.reasons.setdefault(flag, reason)
 
-    def _is_plain(self, output: Any, inputs: Inputs) -> bool:
-        device = inputs[0].device
+    def _is_plain(self, output: Any, device: torch.device) -> bool:
         reason = next(filter(None, (lazy_reason(value, device) for value in tensors_of(output))), "")
         if not reason and active_modes() > self._modes:
             reason = _MODE_LEFT
@@ -129,68 +114,51 @@ class Guard:
             self._add(Flag.LAZY_OUTPUT, reason)
         return not reason
 
-    def _check_threads(self, inspection: _Inspection) -> None:
-        calls = OBSERVED_CALLS + secrets.randbelow(3)
-        found = find_background_work(lambda: inspection.function(*inspection.working), calls)
-        if found:
-            self._add(Flag.THREAD_INJECTION, found)
+    def _check_refilled(
+        self,
+        operator: Operator,
+        workload: Workload,
+        function: Callable[..., Any],
+        source: Inputs,
+        working: Inputs,
+    ) -> None:
+        """Call it on inputs that are refilled in place; compare outputs, addresses, and the inputs after each call.
 
-    def _check_refilled(self, inspection: _Inspection) -> None:
+        ``source`` is never passed to the implementation, ``working`` to every call.
+        """
+        # Addresses and outputs, which are kept alive so that their memory is not used again.
+        seen: list[tuple[frozenset[int], Any]] = []
         refills = MIN_REFILLS + secrets.randbelow(MAX_REFILLS - MIN_REFILLS + 1)
-        source = inspection.inputs
         for number in range(-REPEATS, refills):
             if number >= 0:
-                seed = secrets.randbelow(2**31)
-                source = inspection.operator.inputs(inspection.workload, str(source[0].device), seed)
-            _refill(inspection.working, source)
-            output = self._call(inspection, source)
-            only = None if number == -REPEATS else some_slices(inspection.operator, source, least=_SLICES)
-            correct = is_plausible(output, inspection.operator, source, only)
-            self._check_addresses(inspection, output, correct=correct and number >= 0)
+                source = operator.inputs(workload, str(source[0].device), secrets.randbelow(2**31))
+            for value, new in zip(working, source, strict=True):
+                if isinstance(value, Tensor):
+                    value.copy_(new)
+            for like in tensors_of(seen[-1][1]) if seen else source[:1]:
+                poison_memory(like)
+            output = function(*working)
+            for position, (value, original) in enumerate(zip(working, source, strict=True)):
+                fixed = isinstance(original, Tensor) and not operator.may_overwrite(position)
+                if fixed and not same_bits(value, original):
+                    self._add(Flag.INPUT_MUTATED, f"it changed its input number {position + 1}")
+            only = None if number == -REPEATS else some_slices(operator, source, least=_SLICES)
+            correct = is_plausible(output, operator, source, only)
+            addresses = frozenset(filter(None, map(storage_address, tensors_of(output))))
+            shared = {n for n, value in enumerate(working) if storage_address(value) in addresses}
+            if not all(map(operator.may_overwrite, shared)):
+                self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an input")
+            # A wrong output in the memory of an earlier one is stale instead.
+            elif correct and number >= 0 and not shared and any(addresses & earlier for earlier, _ in seen):
+                self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an earlier one still in use")
             if not correct:
                 self._add(Flag.STALE_OUTPUT, NOT_REFILLED if number >= 0 else ELSEWHERE)
                 return
-            if addresses := _addresses(output):
+            if addresses:
                 size = sum(map(size_in_bytes, tensors_of(output)))
-                inspection.seen[:] = [
-                    *inspection.seen[-max(1, _KEPT_BYTES // max(size, 1)) :],
-                    (addresses, output),
-                ]
-
-    def _call(self, inspection: _Inspection, source: Inputs) -> Any:
-        for like in tensors_of(inspection.seen[-1][1]) if inspection.seen else source[:1]:
-            poison_memory(like)
-        output = inspection.function(*inspection.working)
-        for number, (value, original) in enumerate(zip(inspection.working, source, strict=True)):
-            allowed = inspection.operator.may_overwrite(number) or not isinstance(original, Tensor)
-            if not allowed and not same_bits(value, original):
-                self._add(Flag.INPUT_MUTATED, f"it changed its input number {number + 1}")
-        return output
-
-    def _check_addresses(self, inspection: _Inspection, output: Any, *, correct: bool) -> None:
-        addresses = _addresses(output)
-        if not addresses:
-            return
-        shared = {
-            number for number, value in enumerate(inspection.working) if storage_address(value) in addresses
-        }
-        if not all(map(inspection.operator.may_overwrite, shared)):
-            self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an input")
-        # A wrong output in the memory of an earlier one is stale instead.
-        elif correct and not shared and any(addresses & earlier for earlier, _ in inspection.seen):
-            self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an earlier one still in use")
+                seen = [*seen[-max(1, _KEPT_BYTES // max(size, 1)) :], (addresses, output)]
 
     def _check_timers(self, shadowed: Collection[str] = ()) -> None:
         replaced = [*shadowed, *self._bindings.replaced()]
         if replaced:
             self._add(Flag.TIMER_TAMPER, f"replaced: {', '.join(replaced[:3])}")
-
-
-def _addresses(output: Any) -> frozenset[int]:
-    return frozenset(filter(None, map(storage_address, tensors_of(output))))
-
-
-def _refill(working: Inputs, source: Inputs) -> None:
-    for value, new in zip(working, source, strict=True):
-        if isinstance(value, Tensor):
-            value.copy_(new)

@@ -76,7 +76,8 @@ class _Judge:
             done = sum(state.done for state in states)
             if ended.failure and number:
                 _note_crash(states[number - 1], ended)
-            more = ended.crashed and done > done_before and any(_unfinished(state) for state in states)
+            left = any(state.selected is None or state.done < len(state.selected) for state in states)
+            more = ended.crashed and done > done_before and left
             self.answer(Written(more=more, files={} if more else _lines(states)))
             if not more:
                 return
@@ -157,10 +158,6 @@ def _lines(states: list[TaskState]) -> dict[str, str]:
             lines = "".join(encode_record(record).decode() for record in file.records)
             found[file.path.name] = found.get(file.path.name, "") + lines
     return found
-
-
-def _unfinished(state: TaskState) -> bool:
-    return state.selected is None or state.done < len(state.selected)
 
 
 def _note_crash(state: TaskState, ended: Ended) -> None:

@@ -49,6 +49,10 @@ _RAISED: dict[str, type[Exception]] = {
 }
 
 
+_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+"""By what a message calls them: an attribute of ``torch`` with any name might be a module, which would be imported."""
+
+
 class _Request(msgspec.Struct):
     """A call of a method."""
 
@@ -106,7 +110,9 @@ def serve(candidate: Candidate, connection: Connection) -> list[Record]:
     """Call the candidate as the other side asks, until that has the records of all workloads; return them."""
     with torch.no_grad():
         while True:
-            _wait(connection)
+            end = time.perf_counter() + _SPIN_SECONDS
+            while not connection.poll(0) and time.perf_counter() < end:
+                pass
             request = msgspec.json.decode(connection.recv_bytes(), type=_Request)
             if request.method == "print":
                 print(request.arguments[0], end="", flush=True)
@@ -116,12 +122,6 @@ def serve(candidate: Candidate, connection: Connection) -> list[Record]:
                 return msgspec.convert(request.arguments[0], list[Record])
             else:
                 _answer(candidate, connection, request)
-
-
-def _wait(connection: Connection) -> None:
-    end = time.perf_counter() + _SPIN_SECONDS
-    while not connection.poll(0) and time.perf_counter() < end:
-        pass
 
 
 def _answer(candidate: Candidate, connection: Connection, request: _Request) -> None:
@@ -156,7 +156,7 @@ def _share(buffers: list[bytes], value: Any) -> Any:
         value = value.contiguous()
         buffers.append(value.view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     shared = _SharedTensor(
-        str(value.dtype).removeprefix("torch."),
+        str(value.dtype),
         list(value.shape),
         list(value.stride()),
         value.storage_offset(),
@@ -233,9 +233,7 @@ def _opened(value: Any, buffers: list[bytes]) -> Any:
 
 
 def _tensor(shared: _SharedTensor, buffers: list[bytes]) -> Tensor:
-    dtype = getattr(torch, shared.dtype)
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(shared.dtype)
+    dtype = _DTYPES[shared.dtype]
     if shared.handle is None:
         memory = bytearray(buffers[shared.buffer])
         flat = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
