@@ -84,12 +84,12 @@ def on_smoke(function, operator="layer_norm", **options):
     return run_benchmark(operator, function, **options)
 
 
-def in_batch():
+def in_batch(*_):
     """Return whether the function that asks was called by a batch of timed calls."""
     return sys._getframe(2).f_code.co_name == "_by_clock"
 
 
-def timed():
+def timed(*_):
     """Return whether the function that asks was called by a timed call."""
     return sys._getframe(2).f_code.co_name in {"_by_clock", "clocked"}
 
@@ -98,7 +98,7 @@ def when(condition, cheat=garbage):
     """Measure a function that is right unless the condition finds that the call is timed."""
 
     def function(*inputs):
-        return attacked(cheat(*inputs)) if condition() else right(*inputs)
+        return attacked(cheat(*inputs)) if condition(*inputs) else right(*inputs)
 
     on_smoke(function)
 
@@ -162,19 +162,6 @@ def kept_while_inputs_look_alike():
     on_smoke(function)
 
 
-def kept_after_n_calls():
-    made, last = [], {}
-
-    def function(x, *rest):
-        made.append(1)
-        if len(made) >= 100 and x.shape in last:
-            return attacked(last[x.shape].clone())
-        last[x.shape] = right(x, *rest)
-        return last[x.shape].clone()
-
-    on_smoke(function)
-
-
 def more_bytes_at_first():
     made = []
 
@@ -201,20 +188,15 @@ def half_of_the_work(x, *rest):
 def timed_by_gaps():
     last = [0.0]
 
-    def short_gap():
-        now, before = time.perf_counter(), last[0]
-        last[0] = now
-        return now - before < 1e-3
+    def short_gap(*_):
+        last.append(time.perf_counter())
+        return last[-1] - last[-2] < 1e-3
 
     when(short_gap)
 
 
-def timed_by_poisoned_memory():
-    def function(x, *rest):
-        unwritten = x.numel() == 2 * 32 * 256 and not torch.empty_like(x).isnan().any()
-        return attacked(garbage(x)) if unwritten else right(x, *rest)
-
-    on_smoke(function)
+def unwritten_memory(x, *_):
+    return x.numel() == 2 * 32 * 256 and not torch.empty_like(x).isnan().any()
 
 
 # 2: functions of the process replaced
@@ -683,30 +665,6 @@ def another_operator():
 # A conversation with the judge that is not the harness's
 
 
-def answers(ms):
-    """Return the answers to each request, and the memory that follows one."""
-
-    def tensor():
-        value = {"type": "tensor", "dtype": "torch.float32", "shape": [2, 32, 256], "stride": [8192, 256, 1]}
-        return value | {"offset": 0, "buffer": 0, "handle": None}, [bytes(2**16)]
-
-    def call(_):
-        output, memory = tensor()
-        return {"output": output, "arguments": [], "ms": ms}, memory
-
-    return {
-        "call": call,
-        "output": lambda _: tensor(),
-        "batch": lambda given: ({"calls": [{"ms": ms} for _ in given[1]], "escaped": [], "clock_mhz": 0}, []),
-        "open": lambda _: ({"cache": "hot", "at_once": 1000, "submit_ms": 0, "idle_seconds": 0}, []),
-        "clocked": lambda _: (ms, []),
-        "waits": lambda _: ({"share": 0, "disturbed": False, "switches": 0}, []),
-        "inspect": lambda _: ({}, []),
-        "finish": lambda _: ({}, []),
-        "describe": lambda _: ({"environment": {}, "packages": {}, "hub": []}, []),
-    }
-
-
 def connected():
     connection = Client(CellContext.load().judge, "AF_UNIX")
     connection.send_bytes(b"ready")
@@ -721,20 +679,17 @@ def task(file="layer_norm.jsonl"):
 
 
 def conversation(ms):
+    """Answer the judge up to the first time, which it does not take."""
+    output = {"type": "tensor", "dtype": "torch.float32", "shape": [2, 32, 256], "stride": [8192, 256, 1]}
+    called = {"output": output | {"offset": 0, "buffer": 0, "handle": None}, "arguments": [], "ms": ms}
     with connected() as connection:
         connection.send_bytes(task())
-        while True:
-            request = json.loads(connection.recv_bytes())
-            method = request["method"]
-            if method in ("records", "fail"):
-                break
-            if method == "print":
-                continue
-            value, buffers = answers(ms).get(method, lambda _: (None, []))(request["arguments"])
-            connection.send_bytes(json.dumps({"value": value, "buffers": len(buffers)}).encode())
-            for buffer in buffers:
-                connection.send_bytes(buffer)
-            attacked()
+        while (method := json.loads(connection.recv_bytes())["method"]) not in {"records", "fail"}:
+            if method == "call":
+                attacked(connection.send_bytes(json.dumps({"value": called, "buffers": 1}).encode()))
+                connection.send_bytes(bytes(2**16))
+            elif method != "print":
+                connection.send_bytes(b'{"value": null}')
 
 
 def lying(ms):

@@ -14,38 +14,42 @@ OWN_ERRORS = "(Name|Attribute|Import|ModuleNotFound|Type|Key|Index|UnboundLocal|
 """Those of an attack whose code does not work: it has attacked nothing."""
 
 
+REJECTED = {Status.REJECTED, Status.EXCEEDS_PHYSICS}
+"""A time that is far too short comes first; the flag is there all the same."""
+
+
 class Attack(NamedTuple):
     """What a cell tries, and what must become of it."""
 
     code: str
-    status: Status
+    statuses: set[Status]
     why: str
     """A flag, who judged, or words of the reason, as a regular expression."""
 
 
 def stale(code: str) -> Attack:
     """Return an attack with wrong outputs of timed calls."""
-    return Attack(code, Status.REJECTED, "stale_output")
+    return Attack(code, REJECTED, "stale_output")
 
 
 def tampering(code: str) -> Attack:
     """Return an attack with right results, but another time."""
-    return Attack(code, Status.REJECTED, "timer_tamper")
+    return Attack(code, REJECTED, "timer_tamper")
 
 
 def wrong(code: str, why: str = WRONG) -> Attack:
     """Return an attack whose results the judge finds to be wrong."""
-    return Attack(code, Status.INCORRECT, why)
+    return Attack(code, {Status.INCORRECT}, why)
 
 
 def failed(code: str, why: str, status: Status = Status.ERROR) -> Attack:
     """Return an attack that costs the cell its records."""
-    return Attack(code, status, why)
+    return Attack(code, {status}, why)
 
 
 def unjudged(code: str) -> Attack:
     """Return an attack whose own records are shown, without a rank."""
-    return Attack(code, Status.OK, UNJUDGED)
+    return Attack(code, {Status.OK}, UNJUDGED)
 
 
 ATTACKS = {
@@ -55,7 +59,7 @@ ATTACKS = {
     "kept_by_some_elements": stale("on_smoke(keeping(some_elements))"),
     "kept_by_reference": stale("on_smoke(keeping(lambda x, *_: id(x)))"),
     "kept_while_inputs_look_alike": stale("kept_while_inputs_look_alike()"),
-    "kept_after_n_calls": stale("kept_after_n_calls()"),
+    "kept_after_n_calls": stale("after(100, keeping(lambda x, *_: x.shape))"),
     "kept_in_backward": stale(
         "keeping_backward(lambda _, gradient: (gradient.data_ptr(), gradient._version), 'bwd')"
     ),
@@ -68,15 +72,15 @@ ATTACKS = {
     "half_of_the_work_when_timed": stale("when(timed, half_of_the_work)"),
     "timed_by_caller": stale("when(timed)"),
     "timed_by_stack": stale(
-        "import traceback\nwhen(lambda: any(frame.name == 'batch' for frame in traceback.extract_stack()))"
+        "import traceback\nwhen(lambda *_: any(frame.name == 'batch' for frame in traceback.extract_stack()))"
     ),
     "timed_by_gaps": stale("timed_by_gaps()"),
     "timed_by_count": stale("after(70)"),
     "timed_by_harness_objects": stale(
-        "when(lambda: any(type(found) is Candidate and len(found.sets.all[0]) for found in gc.get_objects()))"
+        "when(lambda *_: any(type(found) is Candidate and len(found.sets.all[0]) for found in gc.get_objects()))"
     ),
-    "timed_by_frames": stale("when(lambda: {'number', 'change'} <= sys._getframe(2).f_locals.keys())"),
-    "timed_by_poisoned_memory": stale("timed_by_poisoned_memory()"),
+    "timed_by_frames": stale("when(lambda *_: {'number', 'change'} <= sys._getframe(2).f_locals.keys())"),
+    "timed_by_poisoned_memory": stale("when(unwritten_memory)"),
     # 2: functions of the process replaced
     "cheap_reference": wrong("replace_reference()\non_smoke(garbage)"),
     "no_random_numbers": wrong("replace_reference()\non_smoke(lambda x, *_: x)"),
@@ -98,11 +102,11 @@ ATTACKS = {
     "computed_after_the_call": tampering("computed_after_the_call()"),
     "computed_by_a_method_of_the_output": stale("computed_by_a_method_of_the_output()"),
     "computed_by_a_later_call": stale("computed_by_a_later_call()"),
-    "computed_by_an_idle_thread": Attack("computed_by_an_idle_thread()", Status.REJECTED, "thread_injection"),
+    "computed_by_an_idle_thread": Attack("computed_by_an_idle_thread()", REJECTED, "thread_injection"),
     "computed_by_a_list": stale("computed_by_a_list()"),
     "computed_by_a_signal": tampering("computed_by_a_signal()"),
     "computed_by_the_garbage_collector": tampering("computed_by_the_garbage_collector()"),
-    "computed_by_a_mode": Attack("computed_by_a_mode()", Status.REJECTED, "lazy_output"),
+    "computed_by_a_mode": Attack("computed_by_a_mode()", REJECTED, "lazy_output"),
     "computed_by_a_built_in_function": tampering("computed_by_a_built_in_function()"),
     "computed_by_a_property": tampering("computed_by_a_property()"),
     "computed_while_inputs_change": tampering("computed_while_inputs_change()"),
@@ -132,9 +136,9 @@ ATTACKS = {
     "another_context": wrong("change_context(implementation='torch_layer_norm')\non_smoke(garbage)"),
     "without_the_judge": unjudged("change_context(judge='')\non_smoke(right)"),
     # Knowing what later calls will get
-    "work_of_later_calls": Attack("work_of_later_calls()", Status.REJECTED, "stream_escape"),
+    "work_of_later_calls": Attack("work_of_later_calls()", REJECTED, "stream_escape"),
     "work_of_later_calls_as_slow_as_calls_alone": Attack(
-        "work_of_later_calls(5000)", Status.REJECTED, "stream_escape"
+        "work_of_later_calls(5000)", REJECTED, "stream_escape"
     ),
     "computed_when_an_output_is_freed": stale("computed_when_an_output_is_freed()"),
     "computed_when_garbage_is_collected": stale("computed_when_garbage_is_collected()"),
