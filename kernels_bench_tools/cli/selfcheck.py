@@ -44,7 +44,7 @@ def selfcheck(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer calls, 3 processes; slowdowns are not tested.")
+        bool, typer.Option("--quick", help="Fewer calls, 3 processes; no slowdown is tested.")
     ] = False,
     processes: Annotated[
         int | None,
@@ -60,8 +60,7 @@ def selfcheck(
 ) -> int:
     """Check the accuracy of measurements on this machine.
 
-    Times calls of known duration, and compares with Nsight Compute, with the methods of other tools, and between
-    processes. The report shows the results.
+    Times empty calls and others, and compares with Nsight Compute and between processes. The report shows the results.
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
@@ -78,7 +77,12 @@ def selfcheck(
     with temporary_folder() as folder:
         python = _find_python(env, folder)
         command = python_command("-m", MODULE, "--output", str(answer), *arguments, python=python)
-        code = subprocess.run(command, env=_variables(folder), check=False).returncode
+        # A link, so that nothing else that is next to this package can be imported.
+        package = folder / "path" / PACKAGE_FOLDER.name
+        package.parent.mkdir()
+        package.symlink_to(PACKAGE_FOLDER)
+        variables = module_variables(uv_variables(os.environ), package.parent)
+        code = subprocess.run(command, env=variables, check=False).returncode
     if code not in {0, 2} or not answer.is_file():
         raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "See its output above")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,11 +104,3 @@ def _find_python(env: str | None, folder: Path) -> str:
     if prepared.reason:
         raise ProjectError("--env uv", f"there is no environment with torch: {prepared.reason}")
     return prepared.python
-
-
-def _variables(folder: Path) -> dict[str, str]:
-    """Return environment variables with which a child imports this package, and nothing else next to it."""
-    package = folder / "path" / PACKAGE_FOLDER.name
-    package.parent.mkdir()
-    package.symlink_to(PACKAGE_FOLDER)
-    return module_variables(uv_variables(os.environ), package.parent)
