@@ -44,6 +44,7 @@ COMMAND = {
     "latex2mathml",
     "markdown_it",
     "mdit_py_plugins",
+    "nh3",
     "psutil",
     "pygments",
 }

@@ -1,4 +1,4 @@
-"""The panel of one view: heading, legend, axes, and a line for each implementation. Sizes are inches."""
+"""The panel of one view: heading, legend, axes, and a line for each implementation. Sizes are points."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from kernels_bench_tools.chart.palette import Style
+from kernels_bench_tools.chart.svg import INK
 from kernels_bench_tools.records.record import Regime
-from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row, WorkloadSummary
+from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row
 from kernels_bench_tools.results.metrics import Line, Metric, has_passed
 from kernels_bench_tools.results.views import labels
 from kernels_bench_tools.text import tick
 
-WIDTH = 9.6
-_LEFT, _RIGHT = 0.72, 0.2
-_PLOT_WIDTH = WIDTH - _LEFT - _RIGHT
-_TITLE, _CAPTION, _PLOT, _AXIS_LABEL = 0.45, 0.3, 3.1, 0.26
-_LEGEND_ROW = 0.25
-_LEGEND_LETTER, _WORD_LETTER, _DIGIT = 0.068, 0.062, 0.08
-"""Average widths of characters of the measuring font: a letter at 9.5 points, at 8.5 points, a digit at 9.5 points."""
+_WIDTH, _PLOT, _CAPTION = 691.2, 223.0, 22.0
 _LONGEST_TITLE, _LONGEST_TICK, _LONGEST_AXIS = 46, 26, 125
-_TICK_LINE, _TILTED_LINE, _TILT = 0.17, 0.26, 60
-_CROSS = 0.14
+"""In characters."""
+_CROSS = 10.0
 """Distance of the crosses of one workload."""
 _SHADES = {
     Regime.LAUNCH: 0.13,
@@ -52,128 +47,73 @@ def view_title(view: DeviceSummary) -> str:
     return printable(" · ".join(filter(None, (view.device.name, view.view))))
 
 
-def draw_panel(title: str, view: DeviceSummary, metric: Metric, styles: Mapping[str, Style]) -> Figure:
+def draw_panel(
+    title: str, view: DeviceSummary, metric: Metric, styles: Mapping[str, Style], urls: Mapping[str, str]
+) -> Figure:
     """Return a view's panel as a figure of its own.
 
     Every row's artists have the ``gid`` ``series--``, ``band--``, ``failed--``, ``legend-label--`` and
-    ``legend-handle--`` followed by the row's slug. Those of the panel are ``y-axis``, ``y-title``, ``y-better`` and
-    ``rule``.
+    ``legend-handle--`` followed by the row's slug, and link to the URL of its implementation. Where nothing passed, there
+    is a heading and a legend only.
     """
-    height = panel_height(view)
-    bottom = height - _head(view) - _PLOT if has_axes(view) else 0.0
-    plot = _PLOT if has_axes(view) else 0.01
-    figure = Figure(figsize=(WIDTH, height))
-    figure.patch.set_visible(False)
-    axes = figure.add_axes((_LEFT / WIDTH, bottom / height, _PLOT_WIDTH / WIDTH, plot / height))
-    axes.patch.set_visible(False)
-    heading = f"{printable(title)} · {view_title(view)}"
-    figure.text(0.1 / WIDTH, 1 - 0.28 / height, heading, fontsize=12, fontweight="bold")
-    if has_axes(view):
+    figure = Figure(figsize=(_WIDTH / 72, 8), dpi=72, layout="constrained")
+    FigureCanvasAgg(figure)  # measures texts
+    axes = figure.add_subplot()
+    passed = any(row.passed for row in view.rows)
+    # About the distance from one workload to the next: the axes are narrower than the figure by the numbers beside them.
+    slot = 0.92 * _WIDTH / (len(view.workloads) - 0.2)
+    if passed:
         _draw_y_axis(axes, metric, view)
-        _draw_workloads(axes, view.workloads)
-        _draw_regimes(axes, view)
+        _draw_workloads(axes, view, slot)
+        _draw_regimes(axes, view, slot)
         _draw_rules(axes, metric.lines(view))
     else:
         axes.set_axis_off()
+    crossed = [row for row in view.rows if failed_points(row)]
     for row in view.rows:
-        _draw_row(axes, view, row, metric, styles[row.implementation])
-    _draw_legend(axes, view, styles, 1 + (_CAPTION if has_axes(view) else 0.08) / plot)
+        _draw_row(axes, row, metric, styles[row.implementation], urls[row.implementation], 4 / slot)
+    for at, row in enumerate(crossed):
+        step = min(_CROSS, 0.8 * slot / len(crossed))
+        _draw_crosses(axes, row, styles[row.implementation], (at - (len(crossed) - 1) / 2) * step)
+    _draw_legend(
+        axes, f"{printable(title)} · {view_title(view)}", view, styles, urls, _CAPTION if passed else 0
+    )
+    figure.draw_without_rendering()
+    # The plot is as high in every panel, whatever is above and below it.
+    around = figure.bbox.height - axes.bbox.height
+    figure.set_figheight((around + (_PLOT if passed else 1)) / 72)
     return figure
 
 
-def has_axes(view: DeviceSummary) -> bool:
-    """Return whether a view's panel has axes: where nothing passed, it has a heading and a legend only."""
-    return any(row.passed for row in view.rows)
-
-
-def panel_height(view: DeviceSummary) -> float:
-    """Return the height of a view's panel."""
-    if not has_axes(view):
-        return _head(view) + 0.02
-    return _head(view) + _PLOT + _tick_labels(view.workloads).height + _AXIS_LABEL
-
-
-def plot_box(view: DeviceSummary) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of the plot within the panel."""
-    return _LEFT, _head(view), _LEFT + _PLOT_WIDTH, _head(view) + _PLOT
-
-
-def _head(view: DeviceSummary) -> float:
-    legend = math.ceil(len(view.rows) / _legend_columns(view)) * _LEGEND_ROW
-    return _TITLE + legend + (_CAPTION if has_axes(view) else 0)
-
-
-def _slot(workloads: Sequence[WorkloadSummary]) -> float:
-    """Return the distance from one workload to the next."""
-    return _PLOT_WIDTH / (len(workloads) - 0.2)
-
-
-class Axis(NamedTuple):
-    """The range of an axis, and the numbers beside it."""
-
-    low: float
-    high: float
-    ticks: list[float]
-
-
-def axis_values(view: DeviceSummary, metric: Metric) -> list[float]:
-    """Return every number that the axis must include, ends of intervals and lines as well; 1 if there is none."""
+def _draw_y_axis(axes: Any, metric: Metric, view: DeviceSummary) -> None:
     found = [estimate for row in view.rows for point in row.points if (estimate := metric.estimate(point))]
     ends = [end for estimate in found for end in (estimate if estimate.known else estimate[:1])]
-    return [value for value in (*ends, *(line.at for line in metric.lines(view))) if value > 0] or [1.0]
-
-
-def is_logarithmic(metric: Metric, values: Sequence[float]) -> bool:
-    """Return whether the axis is logarithmic unless a reader chooses otherwise."""
-    return max(values) / min(values) >= metric.log_from
-
-
-def linear_axis(values: Sequence[float]) -> Axis:
-    """Return an axis from 0."""
-    high = max(values) * 1.1
-    ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high)
-    return Axis(0.0, high, _within(ticks, 0.0, high))
-
-
-def logarithmic_axis(values: Sequence[float]) -> Axis:
-    """Return an axis with room around the values, all of which must be greater than 0."""
-    low, high = min(values) / 1.3, max(values) * 1.3
-    spread = high / low
-    subs = (1.0, 1.2, 1.5, *range(2, 10)) if spread < 6 else (1.0, 2.0, 5.0) if spread < 2000 else (1.0,)
-    return Axis(low, high, _within(LogLocator(subs=subs, numticks=20).tick_values(low, high), low, high))
-
-
-def _within(ticks: Sequence[float], low: float, high: float) -> list[float]:
-    # The locators' sums leave tails such as 0.30000000000000004.
-    return [float(f"{value:.6g}") for value in ticks if low <= value <= high]
-
-
-def _draw_y_axis(axes: Any, metric: Metric, view: DeviceSummary) -> None:
-    values = axis_values(view, metric)
-    logarithmic = is_logarithmic(metric, values)
-    axis = logarithmic_axis(values) if logarithmic else linear_axis(values)
-    axes.set_yscale("log" if logarithmic else "linear")
-    axes.set_ylim(axis.low, axis.high)
-    axes.set_yticks(axis.ticks, [tick(value) for value in axis.ticks])
+    values = [value for value in (*ends, *(line.at for line in metric.lines(view))) if value > 0] or [1.0]
+    low, high = min(values), max(values)
+    title = metric.label
+    if high / low >= metric.log_from:
+        spread = high / low * 1.7
+        subs = (1.0, 1.2, 1.5, *range(2, 10)) if spread < 6 else (1.0, 2.0, 5.0) if spread < 2000 else (1.0,)
+        axes.set(yscale="log", ylim=(low / 1.3, high * 1.3))
+        axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+        title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
+    else:
+        axes.set_ylim(0, high * 1.1)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_minor_locator(NullLocator())
+    # Sums of the locators have tails such as 0.30000000000000004.
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(float(f"{value:.6g}"))))
     axes.tick_params(left=False, bottom=False)
-    axes.yaxis.set_gid("y-axis")
     axes.grid(axis="y", clip_on=False)
     axes.set_axisbelow(True)
-    above = {"transform": axes.transAxes, "va": "bottom", "alpha": 0.9}
-    at = 1 + 0.07 / _PLOT
-    title = metric.label
-    if logarithmic:
-        title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
-    axes.text(-(_LEFT - 0.1) / _PLOT_WIDTH, at, title, gid="y-title", **above)
     arrow = "↓" if metric.better == "lower" else "↑"
-    axes.text(1, at, f"{arrow} {metric.better} is better", ha="right", gid="y-better", **above)
+    for where, text in (("left", title), ("right", f"{arrow} {metric.better} is better")):
+        axes.set_title(text, loc=where, fontsize=9.5, alpha=0.9, y=1.0)
 
 
 def _draw_rules(axes: Any, lines: Sequence[Line]) -> None:
-    ink = axes.spines["bottom"].get_edgecolor()
     for line in lines:
-        axes.axhline(line.at, color=ink, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False, gid="rule")
+        axes.axhline(line.at, color=INK, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False)
         if line.label:
             axes.annotate(
                 printable(line.label),
@@ -184,46 +124,25 @@ def _draw_rules(axes: Any, lines: Sequence[Line]) -> None:
                 ha="right",
                 fontsize=8.5,
                 alpha=0.85,
-                gid="rule",
             )
-
-
-class TickLabels(NamedTuple):
-    """The workloads below the horizontal axis."""
-
-    texts: list[str]
-    axis: str
-    tilted: bool
-    height: float
-    """From the axis to the lower end of the labels."""
-
-
-def _tick_labels(workloads: Sequence[WorkloadSummary]) -> TickLabels:
-    """Return the labels on one line where they fit, else on several lines, else tilted."""
-    named = labels(workloads)
-    texts, axis = [printable(text) for text in named.ticks], printable(named.axis)
-    room = _slot(workloads) / _DIGIT - 1
-    if max(map(len, texts)) <= room:
-        return TickLabels(texts, axis, tilted=False, height=_TICK_LINE)
-    stacked = [text.replace(" × ", "\n× ") for text in texts]
-    lines = [text.split("\n") for text in stacked]
-    if max(len(line) for text in lines for line in text) <= room:
-        return TickLabels(stacked, axis, tilted=False, height=_TICK_LINE * max(map(len, lines)))
-    cut = [_cut(text.replace(" × ", "×"), _LONGEST_TICK) for text in texts]
-    rise = max(map(len, cut)) * _DIGIT * math.sin(math.radians(_TILT))
-    return TickLabels(cut, axis, tilted=True, height=rise + _TILTED_LINE)
 
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _draw_workloads(axes: Any, workloads: Sequence[WorkloadSummary]) -> None:
-    found = _tick_labels(workloads)
-    tilt = {"rotation": _TILT, "ha": "right", "rotation_mode": "anchor"} if found.tilted else {}
-    axes.set_xticks(range(len(found.texts)), found.texts, **tilt)
-    axes.set_xlim(-0.4, len(found.texts) - 0.6)
-    axes.set_xlabel(_cut(found.axis, _LONGEST_AXIS), alpha=0.9)
+def _draw_workloads(axes: Any, view: DeviceSummary, slot: float) -> None:
+    """Name the workloads on one line where they fit, else on several lines, else tilted."""
+    named = labels(view.workloads)
+    texts = [printable(text) for text in named.ticks]
+    axes.set_xlim(-0.4, len(texts) - 0.6)
+    axes.set_xlabel(_cut(printable(named.axis), _LONGEST_AXIS), alpha=0.9)
+    for shown in (texts, [text.replace(" × ", "\n× ") for text in texts]):
+        axes.set_xticks(range(len(texts)), shown)
+        if max(label.get_window_extent().width for label in axes.get_xticklabels()) < slot - 6:
+            return
+    cut = [_cut(text.replace(" × ", "×"), _LONGEST_TICK) for text in texts]
+    axes.set_xticks(range(len(texts)), cut, rotation=60, ha="right", rotation_mode="anchor")
 
 
 def regimes(view: DeviceSummary) -> list[Regime | None]:
@@ -236,21 +155,22 @@ def regimes(view: DeviceSummary) -> list[Regime | None]:
     return found
 
 
-def _draw_regimes(axes: Any, view: DeviceSummary) -> None:
+def _draw_regimes(axes: Any, view: DeviceSummary, slot: float) -> None:
     """Shade the workloads by their regime, and label each span that has room for it."""
-    ink = axes.spines["bottom"].get_edgecolor()
     for regime, run in groupby(enumerate(regimes(view)), key=lambda pair: pair[1]):
         if regime is None:
             continue
         places = [at for at, _ in run]
         start, end = max(places[0] - 0.5, -0.4), min(places[-1] + 0.5, len(view.workloads) - 0.6)
         if opacity := _SHADES[regime]:
-            axes.axvspan(start, end, facecolor=ink, alpha=opacity, linewidth=0, zorder=0, clip_on=False)
-        short = regime.label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
-        room = (end - start) * _slot(view.workloads) - 0.1
-        text = next((text for text in (regime.label, short) if len(text) * _WORD_LETTER <= room), "")
+            axes.axvspan(start, end, facecolor=INK, alpha=opacity, linewidth=0, zorder=0, clip_on=False)
         style = {"ha": "center", "va": "top", "fontsize": 8.5, "alpha": 0.8, "zorder": 1}
-        axes.text((start + end) / 2, 0.985, text, transform=axes.get_xaxis_transform(), **style)
+        text = axes.text((start + end) / 2, 0.985, "", transform=axes.get_xaxis_transform(), **style)
+        short = regime.label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
+        for label in (regime.label, short, ""):
+            text.set_text(label)
+            if text.get_window_extent().width < (end - start) * slot - 7:
+                break
 
 
 def failed_points(row: Row) -> list[Point]:
@@ -258,67 +178,57 @@ def failed_points(row: Row) -> list[Point]:
     return [point for point in row.points if not has_passed(point)] if row.passed else []
 
 
-def _draw_row(axes: Any, view: DeviceSummary, row: Row, metric: Metric, style: Style) -> None:
-    """Draw the line of a row, the band of its intervals, and a cross for each failed workload."""
-    slot = _slot(view.workloads)
-    found = [metric.estimate(point) for point in row.points]
-    _draw_band(axes, row, found, style, nudge=0.06 / slot)
-    shown = range(len(found)) if row.passed else range(0)
-    values = [math.nan if (estimate := found[at]) is None else estimate.value for at in shown]
-    line = {"color": style.colour, "marker": style.marker, "linestyle": style.dashes, "linewidth": 2}
-    axes.plot(shown, values, markersize=6.5, clip_on=False, gid=f"series--{row.slug}", **line)
-    if places := _crosses(view, row, slot):
-        axes.plot(
-            places,
-            [0.0] * len(places),
-            transform=axes.get_xaxis_transform(),
-            linestyle="none",
-            marker="X",
-            markersize=9,
-            markerfacecolor="none",
-            markeredgecolor=style.colour,
-            markeredgewidth=1.4,
-            clip_on=False,
-            zorder=5,
-            gid=f"failed--{row.slug}",
-        )
-
-
-def _crosses(view: DeviceSummary, row: Row, slot: float) -> list[float]:
-    """Return where a row's failed workloads are crossed out: side by side with other rows' crosses."""
-    failed = {other.slug: failed_points(other) for other in view.rows}
-    places = []
-    for index, point in enumerate(row.points):
-        if point in failed[row.slug]:
-            peers = [other for other in view.rows if other.points[index] in failed[other.slug]]
-            step = min(_CROSS / slot, 0.8 / len(peers))
-            places.append(index + (peers.index(row) - (len(peers) - 1) / 2) * step)
-    return places
-
-
-def _draw_band(axes: Any, row: Row, found: Sequence[Estimate | None], style: Style, nudge: float) -> None:
-    """Fill between the ends of the intervals; a run of one workload extends ``nudge`` to either side, to have an area."""
-    vertices: list[tuple[float, float]] = []
-    codes: list[Any] = []
-    numbered = [(at, estimate if estimate and estimate.known else None) for at, estimate in enumerate(found)]
-    for known, run in groupby(numbered, key=lambda pair: pair[1] is not None):
-        pairs = [(at, estimate) for at, estimate in run if estimate is not None]
-        if not known:
-            continue
-        sides = (-nudge, nudge) if len(pairs) == 1 else (0.0,)
-        low = [(at + side, estimate.low) for at, estimate in pairs for side in sides]
-        high = [(at + side, estimate.high) for at, estimate in pairs for side in sides]
-        corners: list[Any] = [*low, *reversed(high)]
-        vertices += [*corners, corners[0]]
-        codes += [Path.MOVETO] + [Path.LINETO] * (len(corners) - 1) + [Path.CLOSEPOLY]
-    if vertices:
+def _draw_row(axes: Any, row: Row, metric: Metric, style: Style, url: str, nudge: float) -> None:
+    """Draw the line of a row, and the band of its intervals, which goes on for ``nudge`` at its ends."""
+    found = [metric.estimate(point) for point in row.points] if row.passed else []
+    places, low, high = [], [], []
+    for is_known, run in groupby(enumerate(found), key=lambda pair: pair[1] is not None and pair[1].known):
+        known = [(at, estimate) for at, estimate in run if estimate is not None]
+        if is_known:
+            places += [
+                known[0][0] - nudge,
+                *(at for at, _ in known),
+                known[-1][0] + nudge,
+                known[-1][0] + nudge,
+            ]
+            intervals = [known[0][1], *(one for _, one in known), known[-1][1], Estimate(*[math.nan] * 3)]
+            low += [interval.low for interval in intervals]
+            high += [interval.high for interval in intervals]
+    if places:
         look = {"facecolor": style.colour, "alpha": 0.22, "linewidth": 0, "clip_on": False}
-        axes.add_patch(PathPatch(Path(vertices, codes), gid=f"band--{row.slug}", **look))
+        axes.fill_between(places, low, high, gid=f"band--{row.slug}", **look)
+    axes.plot(
+        range(len(found)),
+        [math.nan if estimate is None else estimate.value for estimate in found],
+        color=style.colour,
+        marker=style.marker,
+        linestyle=style.dashes,
+        linewidth=2,
+        markersize=6.5,
+        clip_on=False,
+        in_layout=False,  # matplotlib places a line without points in the corner of the figure
+        gid=f"series--{row.slug}",
+        url=url or None,
+    )
 
 
-def _legend_columns(view: DeviceSummary) -> int:
-    longest = max(len(_legend_text(row, view)) for row in view.rows)
-    return max(1, min(4, int(_PLOT_WIDTH / (longest * _LEGEND_LETTER + 0.85))))
+def _draw_crosses(axes: Any, row: Row, style: Style, aside: float) -> None:
+    """Cross out the failed workloads of a row on the axis, each ``aside`` of its place."""
+    places = [at for at, point in enumerate(row.points) if not has_passed(point)]
+    axes.plot(
+        places,
+        [0.0] * len(places),
+        transform=axes.get_xaxis_transform() + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans),
+        linestyle="none",
+        marker="X",
+        markersize=9,
+        markerfacecolor="none",
+        markeredgecolor=style.colour,
+        markeredgewidth=1.4,
+        clip_on=False,
+        zorder=5,
+        gid=f"failed--{row.slug}",
+    )
 
 
 def _legend_text(row: Row, view: DeviceSummary) -> str:
@@ -330,28 +240,40 @@ def _legend_text(row: Row, view: DeviceSummary) -> str:
     return f"{title} ({', '.join(notes)})" if notes else title
 
 
-def _draw_legend(axes: Any, view: DeviceSummary, styles: Mapping[str, Style], above: float) -> None:
-    """Draw the legend, of all implementations of the view, with its lower end at ``above``, in heights of the axes."""
-    handles = [_handle(row, styles[row.implementation]) for row in view.rows]
-    legend = axes.legend(
-        handles,
-        # Set below: the legend would leave out a label that begins with an underscore.
-        [" "] * len(handles),
-        loc="lower left",
-        bbox_to_anchor=(0.0, above),
-        ncols=_legend_columns(view),
-        frameon=False,
-        borderpad=0,
-        borderaxespad=0,
-        labelspacing=0.7,
-        handlelength=3.2,
-        columnspacing=1.8,
-    )
-    drawn = zip(view.rows, legend.get_texts(), legend.legend_handles, strict=True)
-    for row, text, handle in drawn:
-        text.set_text(_legend_text(row, view))
-        text.set_gid(f"legend-label--{row.slug}")
-        handle.set_gid(f"legend-handle--{row.slug}")
+def _draw_legend(
+    axes: Any,
+    heading: str,
+    view: DeviceSummary,
+    styles: Mapping[str, Style],
+    urls: Mapping[str, str],
+    above: float,
+) -> None:
+    """Draw heading and legend, of all implementations of the view, ``above`` the axes, in as many columns as fit."""
+    for columns in (4, 3, 2, 1):
+        legend = axes.legend(
+            [_handle(row, styles[row.implementation]) for row in view.rows],
+            # Set below: the legend would leave out a label that begins with an underscore.
+            [" "] * len(view.rows),
+            title=heading,
+            title_fontproperties={"size": 12, "weight": "bold"},
+            alignment="left",
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            bbox_transform=axes.transAxes + ScaledTranslation(0, above / 72, axes.figure.dpi_scale_trans),
+            ncols=columns,
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            labelspacing=0.7,
+            handlelength=3.2,
+            columnspacing=1.8,
+        )
+        for row, text, handle in zip(view.rows, legend.get_texts(), legend.legend_handles, strict=True):
+            text.set(text=_legend_text(row, view), gid=f"legend-label--{row.slug}")
+            text.set_url(urls[row.implementation] or None)
+            handle.set_gid(f"legend-handle--{row.slug}")
+        if legend.get_window_extent().width < 0.92 * _WIDTH:
+            break
 
 
 def _handle(row: Row, style: Style) -> Line2D:

@@ -6,8 +6,9 @@ import csv
 import io
 import posixpath
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 from markupsafe import Markup
 
 from kernels_bench_tools.records.build import NotebookRun
-from kernels_bench_tools.report.chart import ChartPanel, inline_chart
+from kernels_bench_tools.report.chart import ChartPanel, read_panels
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
 from kernels_bench_tools.text import size
@@ -58,6 +59,14 @@ class Artifact:
     def suffix(self) -> str:
         """Ending of its name, lower case: ``"svg"``."""
         return posixpath.splitext(self.name)[1].lower().lstrip(".")
+
+    @cached_property
+    def panels(self) -> list[ChartPanel]:
+        """The panels of a chart of ours; none for any other file."""
+        try:
+            return read_panels(self.file.read_bytes())
+        except OSError:
+            return []
 
 
 def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[Artifact]:
@@ -123,6 +132,16 @@ def _is_number(text: str) -> bool:
 
 
 @dataclass(frozen=True)
+class PanelPreview:
+    """A panel of a chart as an element of a page."""
+
+    title: str
+    view: str
+    chart: str
+    figure: Markup
+
+
+@dataclass(frozen=True)
 class ArtifactPreview:
     """An artifact as a page shows it."""
 
@@ -132,10 +151,8 @@ class ArtifactPreview:
     size: str
     kind: str
     """``figure``, ``image``, ``table``, ``text`` or ``file``."""
-    figure: Markup | None = None
-    """An SVG file without panels."""
-    panels: Sequence[ChartPanel] = ()
-    """The panels of a chart; then ``figure`` is None."""
+    panels: Sequence[PanelPreview] = ()
+    """The panels of a chart."""
     table: CsvTable | None = None
     text: Markup | None = None
     """Rendered Markdown."""
@@ -172,43 +189,42 @@ def preview(artifact: Artifact, page: Page) -> ArtifactPreview:
     return view
 
 
-def figure_preview(artifact: Artifact, page: Page, elsewhere: Set[str] = frozenset()) -> ArtifactPreview:
-    """Return a chart's panels, without those of the views that are shown ``elsewhere``; the whole figure if it has none.
+def figure_preview(
+    artifact: Artifact, page: Page, shown: Callable[[ChartPanel], bool] = lambda _: True
+) -> ArtifactPreview:
+    """Return the panels of a chart that are ``shown``.
 
-    Links in it are relative to its notebook's folder; those without a target are dropped.
+    Any other figure is an image, which runs no scripts, and so is a chart that the page shows for a second time: its
+    markers have ids.
     """
+    again = page.unique_id(artifact.path) != artifact.path
     data = [link(beside, page) for beside in artifact.data if beside.exists]
-    view = replace(link(artifact, page), data=data)
-
-    def relink(url: str) -> str | None:
-        if url.startswith(("http:", "https:")):
-            return url
-        target, mark, fragment = url.partition("#")
-        found = _find(artifact, target, page.links)
-        return None if found is None else page.url(found) + mark + fragment
-
-    try:
-        panels, figure = inline_chart(
-            artifact.file.read_bytes(), artifact.name, page.unique_id, relink, elsewhere
+    panels = [
+        PanelPreview(
+            panel.title,
+            panel.view,
+            panel.chart,
+            panel.inlined(lambda url: relink(artifact, url, page.links, page.path)),
         )
-    except (OSError, ValueError, RecursionError):
-        # An image runs no scripts, whatever the file contains.
-        return replace(view, kind="image")
-    return replace(view, kind="figure", panels=panels, figure=figure)
+        for panel in artifact.panels
+        if shown(panel) and not again
+    ]
+    return replace(link(artifact, page), kind="figure" if panels else "image", panels=panels, data=data)
 
 
 def relinked(artifact: Artifact, links: Links) -> bytes:
     """Return a figure whose links are relative to its place in the site, not to its notebook's page."""
 
-    def relink(match: re.Match[bytes]) -> bytes:
-        target = _find(artifact, match[2].decode(errors="replace"), links)
-        return (
-            match[0] if target is None else match[1] + relative_url(target, artifact.path).encode() + match[3]
-        )
+    def replaced(match: re.Match[bytes]) -> bytes:
+        url = relink(artifact, match[2].decode(errors="replace"), links, artifact.path)
+        return match[0] if url is None else match[1] + url.encode() + match[3]
 
-    return _SVG_LINK.sub(relink, artifact.file.read_bytes())
+    return _SVG_LINK.sub(replaced, artifact.file.read_bytes())
 
 
-def _find(artifact: Artifact, url: str, links: Links) -> str | None:
-    """Return the site path that a relative URL in a figure leads to; None if the site does not have it."""
-    return links.find(posixpath.normpath(posixpath.join(posixpath.dirname(artifact.notebook), unquote(url))))
+def relink(artifact: Artifact, url: str, links: Links, page: str) -> str | None:
+    """Return the URL from a page to what a relative URL in a figure leads to; None if the site does not have it."""
+    target, mark, fragment = url.partition("#")
+    path = posixpath.join(posixpath.dirname(artifact.notebook), unquote(target))
+    found = links.find(posixpath.normpath(path))
+    return None if found is None else relative_url(found, page) + mark + fragment

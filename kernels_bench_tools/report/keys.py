@@ -21,6 +21,7 @@ _LIBRARIES = (
     "markupsafe",
     "matplotlib",
     "mdit-py-plugins",
+    "nh3",
     "pygments",
 )
 

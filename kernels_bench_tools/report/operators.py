@@ -111,6 +111,11 @@ class OperatorReport:
         return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
 
     @property
+    def first_chart(self) -> str:
+        """The metric that its chart shows first; empty if it is not of ours."""
+        return self.chart.panels[0].chart if self.chart and self.chart.panels else ""
+
+    @property
     def views(self) -> list[DeviceSummary]:
         """Its results by device and view; empty without a summary."""
         return self.summary.devices if self.summary else []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, partial
 from itertools import zip_longest
 
+import msgspec
 from markupsafe import Markup
 
 from kernels_bench_tools.errors import RecordError
@@ -20,7 +21,7 @@ from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
-from kernels_bench_tools.report.chart import inline_chart
+from kernels_bench_tools.report.chart import ChartPanel, read_panels
 from kernels_bench_tools.report.imports import model_imports
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
@@ -39,6 +40,7 @@ from kernels_bench_tools.results.failures import failure_groups
 from kernels_bench_tools.results.project_effects import effects_by_device
 from kernels_bench_tools.results.tables import (
     ViewRow,
+    charts,
     day,
     measured_peaks,
     origins,
@@ -129,9 +131,7 @@ def _operator_page(
 ) -> str:
     shown = operator.on(page.path)
     chart = _chart(operator, page)
-    charts = {panel.view: panel.figure for panel in chart.panels} if chart else {}
-    if chart and chart.figure is not None and len(operator.views) == 1:
-        charts[view_slug(operator.views[0])] = chart.figure
+    drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
     return render(
         site,
         "operator.html.j2",
@@ -145,7 +145,9 @@ def _operator_page(
         urls=operator.urls(page),
         measured_in=partial(_measured_in, site, page),
         latency=chart,
-        charts=charts,
+        charts={panel.view: panel.figure for panel in chart.panels} if chart else {},
+        choices={name: text for name, text in charts(shown.views).items() if name in drawn},
+        charts_url=page.url(paths.charts_script(page.path)),
         other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
         figures=[artifacts.link(figure, page) for figure in operator.figures if figure is not operator.chart],
         downloads=[
@@ -164,12 +166,32 @@ def _operator_page(
 
 
 def _chart(operator: OperatorReport, page: Page) -> ArtifactPreview | None:
-    """Return the latency chart with the panels of this page."""
+    """Return the latency chart with the panels of this page; those of other metrics are in a script."""
     if operator.chart is None:
         return None
-    elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
-    found = artifacts.figure_preview(operator.chart, page, elsewhere)
+    shown = _is_on(operator, page)
+    found = artifacts.figure_preview(
+        operator.chart, page, lambda panel: shown(panel) and panel.chart == operator.first_chart
+    )
     return replace(found, data=[*found.data, _records(operator, page)])
+
+
+def charts_script(operator: OperatorReport, page: Page) -> str:
+    """Return a script with the panels of all other metrics of a page, for when a reader chooses one of them."""
+    shown = _is_on(operator, page)
+    found: dict[str, dict[str, str]] = {}
+    for artifact in operator.figures:
+        for panel in artifacts.figure_preview(
+            artifact, page, lambda panel: shown(panel) and panel.chart != operator.first_chart
+        ).panels:
+            found.setdefault(panel.chart, {})[panel.view] = str(panel.figure)
+    # A page that was opened from disk may load scripts, but no other text.
+    return f"kbtCharts = {msgspec.json.encode(found).decode()};\n"
+
+
+def _is_on(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:
+    elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
+    return lambda panel: panel.view not in elsewhere
 
 
 def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
@@ -286,8 +308,10 @@ def model_page(site: Site, key: str) -> str:
         one = effects[number]
         svg = draw_effect(one) if one.predicted_phases else b""
         _, url = notebooks.get(one.implementations[0], ("", ""))
-        panels, _ = inline_chart(svg, "", page.unique_id, lambda _: url or None) if svg else ([], None)
-        return {panel.view.removeprefix(f"{one.device.slug}-"): panel.figure for panel in panels}
+        return {
+            panel.view.removeprefix(f"{one.device.slug}-"): panel.inlined(lambda _: url or None)
+            for panel in read_panels(svg)
+        }
 
     def ladders(summary: EffectSummary) -> dict[str, Markup]:
         """Return the charts of a summary; none if they cannot be drawn here."""

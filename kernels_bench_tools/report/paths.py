@@ -48,6 +48,11 @@ def effects_file(key: str) -> str:
     return f"models/{key}-effects.csv"
 
 
+def charts_script(page: str) -> str:
+    """Return the script with the charts of a page's other metrics."""
+    return f"{posixpath.splitext(page)[0]}.charts.js"
+
+
 def operator_records(folder: str) -> str:
     return posixpath.join(folder, "results", "records.jsonl")
 

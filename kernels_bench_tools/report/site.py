@@ -26,7 +26,7 @@ from kernels_bench_tools.report.operators import (
     find_operators,
     model_operators,
 )
-from kernels_bench_tools.report.page import Links
+from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import (
     DEVICES,
     FRONT,
@@ -38,6 +38,7 @@ from kernels_bench_tools.report.paths import (
     SELFCHECK,
     STATUS,
     SitePaths,
+    charts_script,
     effects_file,
     model_file,
     operator_records,
@@ -190,6 +191,8 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     for operator in site.operators:
         key = operators[operator.folder]
         found[operator.page] = key, partial(pages.operator_page, site, operator)
+        for path in operator.results_pages.values():
+            found[charts_script(path)] = key, partial(pages.charts_script, operator, Page(path, site.links))
         found[operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
         for kind, path in operator.further_pages.items():
             found[path] = key, partial(pages.results_page, site, operator, kind)

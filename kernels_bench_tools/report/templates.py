@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from kernels_bench_tools import text
 from kernels_bench_tools.records.model import model_and_framework
-from kernels_bench_tools.report import cells, labels, sparklines
+from kernels_bench_tools.report import cells, labels
 from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results import tables
@@ -53,7 +53,6 @@ def environment() -> Environment:
         effect=labels.EFFECTS.__getitem__,
         peak=labels.peak_name,
         framework=lambda model: model_and_framework(model)[1],
-        sparkline=sparklines.latency_sparkline,
     )
 
     return found

@@ -10,14 +10,14 @@ const flag = (element, name, is) => element.classList.toggle(name, !!is);
 const slugOf = element => element.dataset.series;
 // The part of the slug that an implementation's lines have in common in all views.
 const keyOf = element => slugOf(element).split("--")[0];
-const ofSeries = (kind, slug, within = document) => within.querySelector(`.${kind}[data-series="${CSS.escape(slug)}"]`);
+const ofSeries = (kind, slug, within = document, part = "") => within.querySelector(`.${kind}[data-series="${CSS.escape(slug)}"]${part}`);
 
 // A figure of a cell may have any attributes: one that makes no sense must not stop the rest of the page.
 const attempt = work => part => {
   try { work(part); } catch (error) { console.warn(error); }
 };
 
-let hidden = new Set(), filtered = new Set(), order = "", metric = "", scale = "", view = "";
+let hidden = new Set(), filtered = new Set(), order = "", metric = "", view = "";
 // Functions that update charts and tables after a change of these.
 const draws = [];
 
@@ -115,7 +115,6 @@ const filter = () => {
 
 const show = () => {
   [metric = ""] = chosen("metric");
-  [scale = ""] = chosen("scale");
   if (form) {
     pick(view);
     filter();
@@ -152,13 +151,13 @@ const setUpForm = () => {
   }));
 };
 
-// ---- Charts: tooltips, keyboard, and redrawing for another metric or scale ----
+// ---- Charts: tooltips, keyboard, and those of other metrics ----
 
 // Highlight these series in all charts and tables of the page.
 const highlight = (active = []) => {
   for (const element of all("[data-series]")) flag(element, "active", slugOf(element).split(" ").some(slug => active.includes(slug)));
   // Other lines are dimmed in the same panel only.
-  for (const panel of all(".panel")) flag(panel, "lit", panel.querySelector(".active"));
+  for (const panel of all("svg.panel")) flag(panel, "lit", panel.querySelector(".active"));
 };
 
 const digits = text => text >= 1000 ? (+text).toFixed() : (+text).toPrecision(4);
@@ -166,9 +165,10 @@ const digits = text => text >= 1000 ? (+text).toFixed() : (+text).toPrecision(4)
 const reading = point => {
   const { value, low, high, status, reason } = point.dataset;
   if (!value) return [status, reason].filter(Boolean).join(", ");
-  const unit = point.closest("[data-unit]")?.dataset.unit ?? "ms";
+  const { unit = "" } = panelOf(point).dataset;
   return digits(value) + (unit === "x" ? "×" : unit && ` ${unit}`) + (low ? ` [${digits(low)}, ${digits(high)}]` : "");
 };
+const panelOf = element => element.closest("svg.panel");
 const pointText = point => point && `${point.dataset.workload}: ${reading(point)}`;
 
 // Hidden from screen readers, which read the chart's output element instead.
@@ -178,8 +178,8 @@ tooltip.hidden = true;
 tooltip.setAttribute("aria-hidden", true);
 
 const showTooltip = (series, point, x, y) => {
-  const { title, place, note } = series.dataset;
-  const lines = { title: title || slugOf(series), where: place, metric: point?.closest("[data-metric]")?.dataset.metric, value: pointText(point), note };
+  const { title, note } = series.dataset, { title: where, metric } = panelOf(series).dataset;
+  const lines = { title: title || slugOf(series), where, metric: point && metric, value: pointText(point), note };
   tooltip.replaceChildren(...Object.keys(lines).filter(name => lines[name]).map(name => {
     const line = document.createElement("span");
     line.className = name;
@@ -198,89 +198,51 @@ const middle = element => {
   return [box.left + box.width / 2, box.top + box.height / 2];
 };
 
-const svgElement = (name, attributes, text = "") => {
+const svgElement = (name, attributes) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const attribute in attributes) element.setAttribute(attribute, attributes[attribute]);
-  element.textContent = text;
   return element;
 };
-const write = (panel, name, text) => { panel.querySelector(`.${name} text`).textContent = text; };
 
-// Draw a panel for the chosen metric and scale. Its data come from a cell, so they are used as numbers and text only.
-const redraw = panel => {
-  const { scales, box } = panel.dataset;
-  if (!scales || !metric && !scale && !panel.redrawn) return;
-  panel.redrawn = true;
-  const known = JSON.parse(scales), at = Math.max(0, known.findIndex(one => one?.name === metric));
-  const { metric: title, unit, better, axes, lines, log } = known[at];
-  const logarithmic = scale ? scale === "log" : log;
-  const [left, top, right, bottom] = box.split(" ").map(Number);
-  const [low, high, ticks] = axes[+logarithmic];
-  const along = logarithmic ? Math.log : Number;
-  const up = value => (bottom - (along(value) - along(low)) / (along(high) - along(low)) * (bottom - top)).toFixed(2);
-  const across = value => `M${left} ${up(value)}H${right}`;
-  const notes = [unit, logarithmic && "log scale"].filter(Boolean).join(", ");
-  write(panel, "y-title", title + (notes && ` (${notes})`));
-  write(panel, "y-better", `${better === "lower" ? "↓" : "↑"} ${better} is better`);
-  all(".rule", panel).forEach(rule => rule.remove());
-  panel.querySelector(".y-axis").replaceChildren(
-    ...ticks.flatMap(tick => [
-      svgElement("path", { class: "grid", d: across(tick) }),
-      svgElement("text", { x: left - 7, y: +up(tick) + 3.6, "text-anchor": "end" }, (+tick).toLocaleString("en", { maximumSignificantDigits: 6 }))
-    ]),
-    ...lines.flatMap(([value, text]) => [
-      svgElement("path", { class: "rule", d: across(value) }),
-      svgElement("text", { class: "rule", x: right, y: up(value) - 4, "text-anchor": "end" }, text)
-    ])
-  );
-  for (const series of all(".series", panel)) {
-    Object.assign(series.dataset, { metric: title, unit });
-    move(series, ofSeries("band", slugOf(series), panel)?.querySelector("path"), at, up);
-  }
-};
+// Panels of other metrics are in a script of their own, which is loaded when one of them is chosen.
+let others;
+const load = () => others ??= new Promise(done => {
+  const script = document.createElement("script");
+  script.src = form.dataset.charts;
+  on(script, "load error", () => done(window.kbtCharts || {}));
+  document.head.append(script);
+});
 
-// Move the markers, line and band of a series to its numbers of the metric with this index.
-const move = (series, band, at, up) => {
-  let line = "", area = "", upper = [], lower = [], last;
-  const close = () => {
-    if (upper[1]) area += `M${[...upper, ...lower.reverse()].join("L")}Z`;
-    upper = [];
-    lower = [];
-  };
-  for (const point of all("[data-at]", series)) {
-    const data = point.dataset, x = point.getAttribute("x"), goesOn = data.at - 1 === last;
-    const [value, low = "", high = ""] = data.all.split(";")[at].split(" ");
-    Object.assign(data, { value, low, high });
-    flag(point, "off", !value);
-    if (!low || !goesOn) close();
-    if (!value) continue;
-    point.setAttribute("y", up(value));
-    line += `${goesOn ? "L" : "M"}${x} ${up(value)}`;
-    last = +data.at;
-    if (low) {
-      upper.push(`${x} ${up(high)}`);
-      lower.push(`${x} ${up(low)}`);
+// Show each view's panel of the chosen metric; a view without one keeps its first.
+const exchange = charts => {
+  for (const chart of all(".chart")) {
+    const now = chart.querySelector("svg.panel");
+    chart.drawn ??= { first: now };
+    const html = charts[metric]?.[now.dataset.view], wanted = html ? metric : "first";
+    if (!chart.drawn[wanted]) {
+      const template = document.createElement("template");
+      template.innerHTML = html;
+      setUpChart(chart.drawn[wanted] = template.content.firstElementChild);
     }
+    now.replaceWith(chart.drawn[wanted]);
   }
-  close();
-  all("path", series).forEach(path => path.closest("defs") || path.setAttribute("d", line));
-  band?.setAttribute("d", area);
 };
 
 const setUpChart = chart => {
-  const readout = chart.querySelector(":scope > .readout");
+  const readout = () => chart.closest(".chart").querySelector(".readout");
   const series = all(".series", chart), keys = series.map(keyOf);
   // The keyboard focuses a series on its line, or on its label if nothing of it was drawn.
-  const stops = series.map(one => one.querySelector("a[href]") || ofSeries("legend-label", slugOf(one), chart)?.querySelector("a[href]") || one);
+  const stops = series.map(one => one.querySelector("a[href]") || ofSeries("legend-label", slugOf(one), chart, " a[href]") || one);
   let current;
 
   const of = element => series.find(one => element && slugOf(one) === slugOf(element));
-  const points = one => all("[data-workload]:not(.off)", one);
+  // Crosses of failed workloads are a group of their own.
+  const points = one => all("[data-workload]", chart).filter(point => slugOf(point.closest("[data-series]")) === slugOf(one)).sort((a, b) => a.getAttribute("x") - b.getAttribute("x"));
   const clear = () => {
     highlight();
     current?.classList.remove("current");
     tooltip.hidden = true;
-    readout.textContent = "";
+    readout().textContent = "";
   };
   const look = (one, point, x, y) => {
     clear();
@@ -313,10 +275,10 @@ const setUpChart = chart => {
   });
 
   series.forEach((one, position) => {
-    const stop = stops[position], { title, place, note } = one.dataset;
+    const stop = stops[position], { title, note } = one.dataset;
     const visit = point => {
       look(one, point, ...middle(point || one));
-      readout.textContent = `${title || slugOf(one)}${place ? ` on ${place}` : ""}, ${pointText(point) || note || "no point"}`;
+      readout().textContent = `${title || slugOf(one)} on ${chart.dataset.title}, ${pointText(point) || note || "no point"}`;
     };
     const leave = by => {
       // Hidden lines cannot be focused and are skipped.
@@ -343,12 +305,19 @@ const setUpChart = chart => {
     });
   });
   // A thin line is hard to hit: an invisible wide one is put below it.
-  for (const path of all(".series path", chart)) path.closest("defs") || path.before(svgElement("path", { class: "hit", d: path.getAttribute("d") }));
+  for (const path of all(".series a path, .series > path", chart)) path.before(svgElement("path", { class: "hit", d: path.getAttribute("d") }));
 };
 
-draws.push(() => {
+const flagLines = () => {
   for (const element of all(".chart [data-series]")) flag(element, "off", hidden.has(keyOf(element)) || filtered.has(slugOf(element)));
-  all(".panel").forEach(attempt(redraw));
+};
+
+draws.push(flagLines, () => {
+  if (others || inputs.some(input => input.name === "metric" && input.checked && !input.defaultChecked))
+    load().then(charts => {
+      exchange(charts);
+      flagLines();
+    });
 });
 
 // ---- Tables: sorting, and the buttons that show or hide lines ----
@@ -395,13 +364,16 @@ const setUpHead = head => {
 
 // Add a button with the row's line and marker, which shows or hides the line.
 const setUpKey = row => {
-  const label = ofSeries("legend-label", slugOf(row)), mark = label?.querySelector("use");
+  const mark = ofSeries("legend-label", slugOf(row), document, " use");
   if (!mark) return;
   const button = document.createElement("button"), [x, y] = ["x", "y"].map(name => mark.getAttribute(name));
   const picture = svgElement("svg", { viewBox: `${x - 17} ${y - 6} 34 12`, "aria-hidden": true });
-  const drawn = label.cloneNode(true);
-  all("text, defs", drawn).forEach(part => part.remove());
-  picture.append(...all("path, use", drawn));
+  // The chart that the marker is defined in may be exchanged.
+  const shape = document.querySelector(mark.getAttribute("href")).cloneNode();
+  shape.removeAttribute("id");
+  shape.setAttribute("transform", `translate(${x} ${y})`);
+  shape.setAttribute("fill", mark.getAttribute("fill"));
+  picture.append(...all("path", mark.closest(".legend-label")).filter(path => !path.closest("defs")).map(path => path.cloneNode()), shape);
   button.type = "button";
   button.className = "swatch";
   button.title = "Show or hide the line; Shift or double click: it alone";
@@ -419,7 +391,7 @@ draws.push(() => all("table:has(th[data-key])").forEach(sortTable));
 on(document, "DOMContentLoaded", () => {
   all("button.theme").forEach(setUpTheme);
   setUpForm();
-  all(".chart").forEach(attempt(setUpChart));
+  all("svg.panel").forEach(attempt(setUpChart));
   all("th[data-key]").forEach(setUpHead);
   all("tr[data-status]").forEach(setUpKey);
   for (const row of all("tr[data-series]")) {

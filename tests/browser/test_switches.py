@@ -1,7 +1,6 @@
-"""What a reader can choose on an operator's page: number, axis, view, lines, order and rows, and a link to all of it."""
+"""What a reader can choose on an operator's page: metric, view, lines, order and rows, and a link to all of it."""
 
 import re
-from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -36,7 +35,7 @@ def names(page: Page, selector: str = RANKING) -> list[str]:
 
 
 def shown_lines(page: Page) -> set[str]:
-    series = page.locator(f'.panel[data-view="{FIRST}"] .series:not(.off)')
+    series = page.locator(f'svg.panel[data-view="{FIRST}"] .series:not(.off)')
     return set(series.evaluate_all("all => all.map(one => one.dataset.series.split('--')[0])"))
 
 
@@ -45,67 +44,31 @@ def page(open_many) -> Page:
     return open_many().goto(OPERATOR)
 
 
-@pytest.mark.parametrize("chart", ["speedup", "rate", "fraction"])
-def test_another_number_has_the_values_and_intervals_of_its_own_figure(page, many_site, chart):
+@pytest.mark.parametrize("chart", ["speedup", "rate", "fraction", "e2e"])
+def test_another_metric_shows_its_own_panel_with_the_same_lines(page, many_site, chart):
+    panel = page.locator(f'svg.panel[data-view="{FIRST}"]')
     choose(page, "metric", chart)
-    drawn = ET.parse(many_site / "activation/results/artifacts/combine" / f"{chart}.svg").getroot()
-    group = next(
-        group
-        for group in drawn.iter()
-        if group.get("data-series") == LIGER and "series" in group.get("class", "")
-    )
-    expected = [
-        [float(use.get(f"data-{name}", "nan")) for name in ("value", "low", "high")]
-        for use in group.iter()
-        if use.get("data-value")
-    ]
 
-    shown = page.locator(f"{line(LIGER)} [data-at]").evaluate_all(
-        "all => all.map(({dataset}) => [dataset.value, dataset.low, dataset.high].map(Number))"
-    )
-
-    assert len(shown) == 12
-    assert [
-        numbers == pytest.approx(wanted, rel=2e-3) for numbers, wanted in zip(shown, expected, strict=True)
-    ] == [True] * 12
-
-
-def test_the_axis_says_what_another_number_is_and_which_way_is_better(page):
-    panel = page.locator(f'.panel[data-view="{FIRST}"]')
-    expect(panel.locator(".y-title")).to_contain_text("Latency (ms")
-    choose(page, "metric", "rate")
-    expect(panel.locator(".y-title")).to_contain_text("Bandwidth (GB/s)")
-    expect(panel.locator(".y-better")).to_have_text("↑ higher is better")
+    expect(panel).to_have_attribute("data-chart", chart)
+    assert panel.locator(f"{line(LIGER)} use").count() == 12
+    page.locator(f"{line(LIGER)} use").first.hover(force=True)
+    metric = panel.get_attribute("data-metric")
+    expect(page.locator(".kbt-tooltip .metric")).to_have_text(metric)
+    page.locator(label(LIGER)).click()
+    expect(page.locator(line(LIGER))).to_be_hidden()
     choose(page, "metric", "latency")
-    expect(panel.locator(".y-better")).to_have_text("↓ lower is better")
+    expect(panel).to_have_attribute("data-chart", "latency")
+    expect(page.locator(line(LIGER))).to_be_hidden()
 
 
-def test_markers_stand_where_the_axis_numbers_them(page):
-    """Between the lines of the grid, in proportion on a linear axis and in proportion of logarithms on the other."""
-    for scale, along in (("linear", "v => v"), ("log", "Math.log")):
-        choose(page, "scale", scale)
-        off = page.locator(f'.panel[data-view="{FIRST}"]').evaluate(
-            """(panel, along) => {
-              const f = eval(along), texts = [...panel.querySelectorAll(".y-axis text:not(.rule)")];
-              const ticks = texts.map(it => [Number(it.textContent.replaceAll(",", "")), it.getAttribute("y") - 3.6]);
-              const [[a, ya], [b, yb]] = [ticks.at(-2), ticks.at(-1)];
-              return [...panel.querySelectorAll("[data-at]")].map(({dataset, y}) =>
-                Math.abs(ya + (f(+dataset.value) - f(a)) / (f(b) - f(a)) * (yb - ya) - y.baseVal.value));
-            }""",
-            along,
-        )
-        assert len(off) == 144
-        assert max(off) < 0.1
-
-
-def test_switching_there_and_back_changes_nothing(page):
-    read = "all => all.map(one => [one.getAttribute('d'), one.getAttribute('y')].join())"
-    choose(page, "scale", "linear")
-    before = page.locator(f'.panel[data-view="{FIRST}"] .series *, .band path').evaluate_all(read)
-    choose(page, "metric", "speedup")
-    choose(page, "metric", "latency")
-
-    assert page.locator(f'.panel[data-view="{FIRST}"] .series *, .band path').evaluate_all(read) == before
+def test_a_view_without_the_metric_keeps_its_first_chart(page):
+    choose(page, "metric", "e2e")
+    choose_view(page, "nvidia-h200-swiglu-large")
+    expect(page.locator('svg.panel[data-view="nvidia-h200-swiglu-large"]')).to_have_attribute(
+        "data-chart", "e2e"
+    )
+    choose_view(page, "amd-epyc-2-cores-gelu-cpu")
+    expect(page.locator('svg.panel[data-view="amd-epyc-2-cores-gelu-cpu"]')).to_be_visible()
 
 
 def test_another_view_replaces_the_first_and_the_overview_marks_it(page):
@@ -200,7 +163,6 @@ def test_words_and_chips_filter_rows_and_lines_alike(page):
 def test_a_link_brings_everything_back_elsewhere(page, open_many):
     choose_view(page, "nvidia-h200-gelu-large")
     choose(page, "metric", "speedup")
-    choose(page, "scale", "log")
     choose(page, "status", "ok")
     page.get_by_role("searchbox", name="Find").fill("a")
     page.locator('[data-pick="nvidia-h200-gelu-large"]').get_by_role("button", name="Max error").click()
@@ -213,13 +175,13 @@ def test_a_link_brings_everything_back_elsewhere(page, open_many):
 
     view = other.locator('[data-pick="nvidia-h200-gelu-large"]')
     expect(view.locator("table.ranking")).to_be_visible()
-    expect(view.locator(".y-title")).to_have_text("Speed-up (x, log scale)")
+    expect(view.locator("svg.panel")).to_have_attribute("data-chart", "speedup")
     expect(view.locator('[aria-sort="ascending"]')).to_have_text(re.compile("Max error"))
     expect(other.locator(f"{line(LIGER)}-gelu-large")).to_be_hidden()
     expect(other.locator("input[name=q]")).to_have_value("a")
     assert "Xformers activation" not in names(other, '[data-pick="nvidia-h200-gelu-large"] table.ranking')
     other.reload()
-    expect(view.locator(".y-title")).to_have_text("Speed-up (x, log scale)")
+    expect(view.locator("svg.panel")).to_have_attribute("data-chart", "speedup")
     assert other.url == url
     assert opened.messages == []
 
@@ -237,7 +199,7 @@ def test_a_heading_can_still_be_linked_to(open_many):
     [
         "%",
         "%E0%A4%A?metric=speedup",
-        "nowhere?metric=bogus&scale=?&view=x&sort=%22%5D&hide=%3Cimg%3E&family=x",
+        "nowhere?metric=bogus&view=x&sort=%22%5D&hide=%3Cimg%3E&family=x",
         "?",
         "?q=%00",
     ],
@@ -254,7 +216,7 @@ def test_a_hostile_link_does_nothing(open_many, fragment):
 def test_everything_can_be_done_with_keys(page):
     page.locator("input[name=metric][value=latency]").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(f'.panel[data-view="{FIRST}"] .y-title')).to_contain_text("Speed-up")
+    expect(page.locator(f'svg.panel[data-view="{FIRST}"]')).to_have_attribute("data-chart", "speedup")
     page.locator('.glance a[href="#nvidia-h200-swiglu-large"]').focus()
     page.keyboard.press("Enter")
     expect(page.locator('[data-pick="nvidia-h200-swiglu-large"] table.ranking')).to_be_visible()
@@ -268,7 +230,7 @@ def test_everything_can_be_done_with_keys(page):
 
 
 def test_keys_on_the_chart_hide_a_line_show_it_alone_and_pass_hidden_ones_over(page):
-    page.locator(f"{line(TRITON)} a").focus()
+    page.locator(f"{line(TRITON)} a").first.focus()
     page.keyboard.press("Space")
     expect(page.locator(line(TRITON))).to_be_hidden()
     focused = page.evaluate("document.activeElement.closest('.series').dataset.series")

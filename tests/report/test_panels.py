@@ -1,65 +1,98 @@
-"""A chart is shown panel by panel; an SVG file without panels is shown as a whole."""
-
-import re
+"""A chart of ours is shown panel by panel, cleaned of whatever does not draw; any other SVG file is an image."""
 
 import pytest
+from many_views import make_summary
 
-from kernels_bench_tools.report.chart import inline_chart
+from kernels_bench_tools.chart.figure import chart_svg
+from kernels_bench_tools.report.chart import ChartPanel, read_panels
 
-HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 220" class="figure"><title>Latency</title>'
+HEAD = '<svg class="panel" data-view="v">'
 
 
-def panel(view, size="100 90", more=""):
-    shape = f'<defs><path id="m-{view}" d="M0 0"/></defs>'
-    return (
-        f'<g class="panel" data-view="{view}" data-size="{size}" data-title="View {view}" {more}>{shape}'
-        f'<g class="series" data-series="s-{view}"><use href="#m-{view}"/></g></g>'
+def inline(inner: str) -> str:
+    return str(
+        ChartPanel(f"{HEAD}{inner}</svg>").inlined(lambda url: f"page/{url}" if url == "x.html" else None)
     )
 
 
-def inline(*parts, elsewhere=frozenset(), taken=()):
-    ids = set(taken)
+def test_each_panel_is_a_figure_of_its_own_with_everything_that_was_drawn():
+    summary = make_summary()
+    panels = read_panels(chart_svg(summary, "speedup"))
 
-    def unique(wanted):
-        while wanted in ids:
-            wanted += "x"
-        ids.add(wanted)
-        return wanted
+    assert len(panels) == len(summary.devices)
+    assert (panels[1].view, panels[1].chart) == ("nvidia-h200-swiglu-large", "speedup")
+    assert panels[1].title == "NVIDIA H200 · SwiGLU · large: speed-up"
+    for panel in panels[:2]:
+        drawn, shown = panel.source, str(panel.inlined(lambda url: url))
+        for part in (
+            "<path",
+            "<use",
+            "<text",
+            "<a ",
+            "data-value=",
+            "data-series=",
+            "viewBox=",
+            "stroke-dasharray:",
+        ):
+            assert 0 < drawn.count(part) == shown.count(part), part
+        # They would be there twice where a page shows two charts.
+        assert 'id="series' not in shown
 
-    drawn = HEAD + "".join(parts) + "</svg>"
-    return inline_chart(drawn.encode(), "latency.svg", unique, lambda url: url, elsewhere)
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"",
+        b"<svg/>",
+        b'<svg xmlns="http://www.w3.org/2000/svg"><svg class="panel" ></svg></svg>',
+        b"\xff\x00",
+    ],
+)
+def test_any_other_file_has_no_panels(file):
+    assert read_panels(file) == []
 
 
-def test_each_panel_is_a_figure_of_its_own_size():
-    panels, whole = inline(
-        panel("a"), panel("b", "100 120", 'transform="translate(0 100)" data-label="Op: latency"')
+def test_links_lead_to_the_pages_of_the_site_or_nowhere():
+    assert (
+        inline('<a href="x.html"><text>x</text></a>')
+        == f'{HEAD}<a href="page/x.html"><text>x</text></a></svg>'
     )
-
-    assert whole is None
-    assert [(one.view, one.title) for one in panels] == [("a", "View a"), ("b", "View b")]
-    assert 'viewBox="0 0 100 90"' in panels[0].figure
-    assert 'viewBox="0 0 100 120"' in panels[1].figure
-    assert "transform" not in panels[1].figure
-    assert [re.search('aria-label="([^"]*)"', one.figure)[1] for one in panels] == ["Latency", "Op: latency"]
+    assert inline('<a href="gone.html"><text>x</text></a>') == f"{HEAD}<a><text>x</text></a></svg>"
 
 
-def test_panels_of_views_that_are_shown_elsewhere_are_left_out():
-    panels, _ = inline(panel("a"), panel("b"), elsewhere={"a"})
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<script>alert(1)</script>",
+        '<g onload="alert(1)" onclick="alert(1)"/>',
+        '<a href="javascript:alert(1)"><text>x</text></a>',
+        '<a href="java&#10;script:alert(1)"><text>x</text></a>',
+        '<a xlink:href="javascript:alert(1)"><text>x</text></a>',
+        '<a href="data:text/html,alert(1)"><text>x</text></a>',
+        '<a href="//alert.example/x.html"><text>x</text></a>',
+        '<foreignObject><p xmlns="http://www.w3.org/1999/xhtml" onclick="alert(1)">x</p></foreignObject>',
+        '<image href="https://example.org/alert.png"/>',
+        '<use href="https://example.org/alert.svg#a"/>',
+        '<path fill="url(https://example.org/alert)"/>',
+        "<path style=\"fill: URL( 'https://example.org/alert')\"/>",
+        '<path style="fill:u\\72l(https://example.org/alert)"/>',
+        '<path style="position:fixed;inset:0;content:alert"/>',
+        '<path style="fill:red;}.alert{color:red"/>',
+        '<animate attributeName="href" to="javascript:alert(1)"/>',
+        "<style>.alert{}</style>",
+        '<a href="https://example.org" ping="https://alert.example" target="alert"><text>x</text></a>',
+        '<path autofocus="alert" slot="alert" tabindex="9999alert" class="alert" id="main" data-pick="alert"/>',
+        '</svg><b onclick="alert(1)">x</b><svg>',
+    ],
+)
+def test_a_panel_keeps_only_what_draws(inner):
+    inlined = inline(inner)
 
-    assert [one.view for one in panels] == ["b"]
+    assert "alert" not in inlined
+    assert "<script" not in inlined
 
 
-def test_ids_of_a_panel_are_unique_on_the_page():
-    (one,), _ = inline(panel("a"), taken={"m-a"})
+def test_shapes_of_a_panel_cannot_multiply():
+    doubled = "".join(f'<g id="g{n}"><use href="#g{n + 1}"/><use href="#g{n + 1}"/></g>' for n in range(40))
 
-    assert 'id="m-ax"' in one.figure
-    assert 'href="#m-ax"' in one.figure
-
-
-@pytest.mark.parametrize("size", ["", "wide high", "100", "1 2 3", '"><script>'])
-def test_an_svg_file_without_panels_stays_whole(size):
-    panels, whole = inline(panel("a", size.replace('"', "&quot;").replace("<", "&lt;")))
-
-    assert panels == []
-    assert whole is not None
-    assert "<script" not in whole
+    assert "id=" not in inline(doubled)

@@ -1,11 +1,17 @@
+"""Charts as files: what their elements are tagged with, and what they show."""
+
+from collections import Counter
 from xml.etree import ElementTree as ET
 
+import html5lib
+import matplotlib as mpl
 import pytest
+from devices import EPYC
 from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg, shows
+from kernels_bench_tools.chart.panel import regimes
 from kernels_bench_tools.records.build import FrontMatter
-from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
 from kernels_bench_tools.results.rows import Source
@@ -15,8 +21,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 CHARTS = chart_files()
 
 
-def draw(summary, chart: str) -> ET.Element:
-    return ET.fromstring(chart_svg(summary, chart))
+@pytest.fixture
+def summary(field):
+    return summarize("layer_norm", "Layer Norm", field)
+
+
+@pytest.fixture
+def svg(summary) -> ET.Element:
+    return draw(summary)
+
+
+def draw(summary, chart: str = "latency", *pages) -> ET.Element:
+    return ET.fromstring(chart_svg(summary, chart, *pages))
 
 
 def bound(fraction=0.8, ceilings=None, regime=Regime.HBM, ceiling="copy"):
@@ -30,9 +46,21 @@ def bound(fraction=0.8, ceilings=None, regime=Regime.HBM, ceiling="copy"):
     return summarize("op", "Op", [Source(records=base), Source(records=ours)])
 
 
-def uses(svg: ET.Element, slug: str) -> list[ET.Element]:
-    (group,) = [it for it in svg.iter(f"{SVG}g") if it.get("id") == f"series--{slug}"]
-    return [use for use in group.iter(f"{SVG}use") if use.get("data-value")]
+def rows_of(summary):
+    return [row for view in summary.devices for row in view.rows]
+
+
+def group(svg: ET.Element, identifier: str) -> ET.Element:
+    (found,) = [element for element in svg.iter(f"{SVG}g") if element.get("id") == identifier]
+    return found
+
+
+def marks(element: ET.Element, name: str = "value") -> list[ET.Element]:
+    return [use for use in element.iter(f"{SVG}use") if use.get(f"data-{name}")]
+
+
+def panels(svg: ET.Element) -> list[ET.Element]:
+    return [element for element in svg.iter(f"{SVG}svg") if element.get("class") == "panel"]
 
 
 def texts(svg: ET.Element) -> list[str]:
@@ -40,57 +68,138 @@ def texts(svg: ET.Element) -> list[str]:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_every_chart_tags_every_row_of_the_views_that_it_shows(field, chart):
-    summary = summarize("layer_norm", "Layer Norm", field)
-
+def test_every_row_of_the_views_that_a_chart_shows_is_tagged(summary, chart):
     svg = draw(summary, chart)
 
     shown = [view for view in summary.devices if shows(view, chart)]
-    slugs = [row.slug for view in shown for row in view.rows]
-    for kind in ("series", "legend-label"):
-        found = [group.get("data-series") for group in svg.iter(f"{SVG}g") if kind in _classes(group)]
-        assert sorted(found) == sorted(slugs)
-    assert svg.get("id") == f"figure--layer-norm-{chart}"
+    slugs = sorted(row.slug for view in shown for row in view.rows)
+    for kind, name in (
+        ("series", "series"),
+        ("legend-label", "legend-label"),
+        ("legend-handle", "legend-label"),
+    ):
+        found = [one for one in svg.iter(f"{SVG}g") if one.get("id", "").startswith(f"{kind}--")]
+        assert sorted(one.get("data-series") for one in found) == slugs
+        assert all(one.get("class") == f"{name} {name}--{one.get('data-series')}" for one in found)
 
 
-def _classes(group: ET.Element) -> list[str]:
-    return group.get("class", "").split()
+def test_each_marker_carries_its_own_workload_and_value_past_failures(summary, svg):
+    for row in rows_of(summary):
+        shown = [
+            (use.get("data-workload"), use.get("data-value"))
+            for use in marks(group(svg, f"series--{row.slug}"))
+        ]
+
+        passed = [point for point in row.points if point.status is Status.OK]
+        assert shown == [(point.workload, f"{point.p50_ms:.6g}") for point in passed]
+        if passed:
+            assert group(svg, f"band--{row.slug}").get("data-series") == row.slug
 
 
-def test_speedups_carry_their_value_and_interval(field):
-    summary = summarize("layer_norm", "Layer Norm", field)
-    row = next(row for row in summary.devices[0].rows if row.implementation == "triton_layer_norm")
+def test_speedups_carry_their_value_and_interval(summary):
+    row = next(row for row in rows_of(summary) if row.implementation == "triton_layer_norm")
 
     svg = draw(summary, "speedup")
 
-    for use, point in zip(uses(svg, row.slug), row.points, strict=True):
+    for use, point in zip(marks(group(svg, f"series--{row.slug}")), row.points, strict=True):
         shown = [float(use.get(f"data-{name}", "nan")) for name in ("value", "low", "high")]
         assert shown == pytest.approx([point.speedup, point.speedup_low, point.speedup_high], rel=1e-5)
-    assert (svg.get("data-metric"), svg.get("data-unit")) == ("Speed-up", "x")
+    assert {(panel.get("data-metric"), panel.get("data-unit")) for panel in panels(svg)} == {
+        ("Speed-up", "x")
+    }
 
 
 def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time():
-    summary = bound()
-    point = summary.devices[0].rows[0].points[0]
+    row = bound().devices[0].rows[0]
+    point = row.points[0]
 
-    use = uses(draw(summary, "rate"), summary.devices[0].rows[0].slug)[0]
+    use = marks(group(draw(bound(), "rate"), f"series--{row.slug}"))[0]
 
-    assert float(use.get("data-value")) == pytest.approx(point.gb_per_s, rel=1e-5)
-    assert float(use.get("data-low")) == pytest.approx(
-        point.gb_per_s * point.p50_ms / point.ci_high_ms, rel=1e-5
+    low, high = (point.gb_per_s * point.p50_ms / end for end in (point.ci_high_ms, point.ci_low_ms))
+    assert [float(use.get(f"data-{name}")) for name in ("value", "low", "high")] == pytest.approx(
+        [point.gb_per_s, low, high], rel=1e-5
     )
-    assert float(use.get("data-low")) < float(use.get("data-value")) < float(use.get("data-high"))
+
+
+def test_failed_workloads_are_crosses_on_the_axis_side_by_side(summary, svg):
+    row = next(row for row in rows_of(summary) if row.implementation == "liger_layer_norm")
+    crosses = marks(group(svg, f"failed--{row.slug}"), "status")
+    places = [
+        (number, use.get("x")) for number, panel in enumerate(panels(svg)) for use in marks(panel, "status")
+    ]
+
+    failed = [point.workload for point in row.points if point.status is not Status.OK]
+    assert [(use.get("data-workload"), use.get("data-status")) for use in crosses] == [
+        (it, "oom") for it in failed
+    ]
+    assert len({use.get("y") for use in crosses}) == 1
+    assert {use.get("fill") for use in crosses} == {"none"}
+    assert len(places) == 4
+    assert max(Counter(places).values()) == 1
 
 
 def test_failures_are_crossed_out_in_every_chart():
     fine = record("a", 0.1, wl={"name": "n1", "n": 1}, roofline=Roofline(ceiling="copy", value=1, fraction=1))
     lost = record("a", wl={"name": "n2", "n": 2}, status=Status.OOM, reason="out of memory")
-    front = FrontMatter(baseline=True)
-    summary = summarize("x", "X", [Source(records=[fine, lost], front=front)])
+    summary = summarize("x", "X", [Source(records=[fine, lost], front=FrontMatter(baseline=True))])
 
     for chart in CHARTS:
-        crosses = [use for use in draw(summary, chart).iter(f"{SVG}use") if use.get("data-status")]
-        assert [(use.get("data-workload"), use.get("data-status")) for use in crosses] == [("n2", "oom")]
+        assert [use.get("data-workload") for use in marks(draw(summary, chart), "status")] == ["n2"]
+
+
+def test_an_implementation_that_did_not_run_is_in_the_legend_with_its_status_and_a_hollow_mark(svg):
+    slug = "hf-kernels-layer-norm--nvidia-h200"
+
+    assert (
+        "".join(group(svg, f"legend-label--{slug}").itertext()).strip()
+        == "HF Kernels Layer Norm (unsupported)"
+    )
+    assert [use.get("fill") for use in group(svg, f"legend-handle--{slug}").iter(f"{SVG}use")] == ["none"]
+    assert list(group(svg, f"series--{slug}").iter(f"{SVG}use")) == []
+
+
+def test_lines_and_labels_link_to_the_implementations_page_with_one_stop_of_the_tab_key(summary, svg):
+    for row in rows_of(summary):
+        parts = [group(svg, f"{kind}--{row.slug}") for kind in ("series", "legend-label")]
+        links = [link for part in parts for link in part.iter(f"{SVG}a")]
+
+        assert {link.get("href") for link in links} == {f"../impls/{row.implementation}.html"}
+        assert len([link for link in links if link.get("tabindex") is None]) == 1
+
+
+def test_an_implementation_without_a_page_is_no_link(summary):
+    svg = draw(summary, "latency", {"torch_layer_norm": "x.html"})
+
+    assert {link.get("href") for link in svg.iter(f"{SVG}a")} == {"x.html"}
+
+
+def test_the_chart_says_what_it_shows(svg):
+    assert {"Layer Norm · NVIDIA H200", "Layer Norm · AMD EPYC, 2 cores", "↓ lower is better"} <= {
+        *texts(svg)
+    }
+    assert any(text.startswith("Latency (ms") for text in texts(svg))
+    assert (
+        svg.find(f"{SVG}title").text == "Layer Norm: latency by workload on NVIDIA H200 and AMD EPYC, 2 cores"
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "title"), [([0.1, 0.5], "Latency (ms)"), ([0.1, 1.5], "Latency (ms, log scale)")]
+)
+def test_the_axis_is_logarithmic_from_a_factor_of_ten(times, title):
+    assert title in texts(draw(summarize("x", "X", [source("a", times)])))
+
+
+@pytest.mark.parametrize("times", [[0.001, 5000.0], [0.9, 1.1], [1.0], [3e-7, 4e-7]])
+def test_an_axis_has_numbers_and_markers_their_order(times):
+    svg = draw(summarize("x", "X", [source("a", times)]))
+    ticks = [text for text in svg.iter(f"{SVG}text") if text.get("style") == "text-anchor: end"]
+    numbers = [float(text.text.replace(",", "")) for text in ticks]
+
+    assert len(numbers) >= 2
+    assert numbers == sorted(set(numbers))
+    heights = [float(use.get("y")) for use in marks(svg)]
+    assert sorted(heights, reverse=True) == [y for _, y in sorted(zip(times, heights, strict=True))]
 
 
 def test_a_point_without_the_metric_is_a_gap_and_not_a_failure():
@@ -99,11 +208,11 @@ def test_a_point_without_the_metric_is_a_gap_and_not_a_failure():
 
     svg = draw(summary, "rate")
 
-    assert [use.get("data-workload") for use in uses(svg, "a--nvidia-h200")] == ["n2"]
-    assert [use for use in svg.iter(f"{SVG}use") if use.get("data-status")] == []
+    assert [use.get("data-workload") for use in marks(svg)] == ["n2"]
+    assert marks(svg, "status") == []
 
 
-def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic():
+def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic_and_the_measured_peak_a_labelled_line():
     arithmetic = bound(
         regime=Regime.COMPUTE, ceiling="matmul_bfloat16", ceilings={"copy": 4000.0, "matmul_bfloat16": 730.0}
     )
@@ -112,11 +221,7 @@ def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic():
 
     assert any(text.startswith("Arithmetic (TFLOP/s") for text in texts(svg))
     assert "matmul bfloat16: 730 TFLOP/s" in texts(svg)
-    assert "Bandwidth (GB/s)" in texts(draw(bound(), "rate"))
-
-
-def test_the_measured_peak_is_a_labelled_line():
-    assert "copy: 4,000 GB/s" in texts(draw(bound(), "rate"))
+    assert {"Bandwidth (GB/s)", "copy: 4,000 GB/s"} <= {*texts(draw(bound(), "rate"))}
 
 
 def test_the_peak_of_a_mix_follows_from_rate_and_fraction():
@@ -137,10 +242,7 @@ def test_without_a_measured_peak_there_is_no_line():
 
 
 def test_the_axis_of_fractions_includes_one():
-    svg = draw(bound(fraction=0.1), "fraction")
-
-    assert "measured peak" in texts(svg)
-    assert {"0", "0.2", "1"} <= set(texts(svg))
+    assert {"0", "0.2", "1", "measured peak"} <= {*texts(draw(bound(fraction=0.1), "fraction"))}
 
 
 def test_a_view_without_a_number_has_no_panel():
@@ -151,50 +253,162 @@ def test_a_view_without_a_number_has_no_panel():
     ]
     summary = summarize("x", "X", [Source(records=records)])
 
-    assert "X · NVIDIA H200 · decode" in texts(draw(summary, "latency"))
-    assert "X · NVIDIA H200 · default" in texts(draw(summary, "fraction"))
-    assert "X · NVIDIA H200 · decode" not in texts(draw(summary, "fraction"))
+    assert len(panels(draw(summary, "latency"))) == 2
+    assert [panel.get("data-title") for panel in panels(draw(summary, "fraction"))] == [
+        "NVIDIA H200 · default"
+    ]
 
 
-def test_a_chart_without_panels_states_that_it_is_empty():
-    summary = summarize("x", "X", [source("a", [0.1, 0.2])])
+@pytest.mark.parametrize(
+    ("found", "chart", "text"),
+    [
+        ([], "latency", "X: no records yet"),
+        ([0.1], "speedup", "X: nothing has a speed-up"),
+        ([0.1], "fraction", "X: nothing has a fraction of peak"),
+    ],
+)
+def test_a_chart_without_panels_states_that_it_is_empty(found, chart, text):
+    sources = [source("a", found)] if found else []
 
-    assert texts(draw(summary, "speedup")) == ["X: nothing has a speed-up"]
-    assert texts(draw(summary, "fraction")) == ["X: nothing has a fraction of peak"]
+    assert texts(draw(summarize("x", "X", sources), chart)) == [text]
 
 
-def test_each_series_has_its_unit_where_panels_differ():
+def test_each_panel_has_its_unit():
     memory = record("a", 0.1, wl={"name": "w1", "set": "default"}, regime=Regime.HBM)
     work = Work(bytes_read=1, bytes_written=1, flops=10**12)
     arithmetic = record("a", 2.0, wl={"name": "w2", "set": "large"}, regime=Regime.COMPUTE, work=work)
 
     svg = draw(summarize("x", "X", [Source(records=[memory, arithmetic])]), "rate")
 
-    units = {it.get("id"): it.get("data-unit") for it in svg.iter(f"{SVG}g") if "series" in _classes(it)}
-    assert units == {"series--a--nvidia-h200": "GB/s", "series--a--nvidia-h200-large": "TFLOP/s"}
-    assert svg.get("data-unit") is None
+    assert [panel.get("data-unit") for panel in panels(svg)] == ["GB/s", "TFLOP/s"]
 
 
 def test_an_implementation_looks_the_same_in_every_chart_and_view():
     near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
-    records = [
-        record(f"i{index}", 0.1, wl={"name": f"w{name}", "set": name}, roofline=near)
+    sources = [
+        Source(
+            records=[
+                record(f"i{index}", 0.1, wl={"name": f"w{name}", "set": name}, roofline=near)
+                for name in ("default", "large")
+            ]
+        )
         for index in range(4)
-        for name in ("default", "large")
     ]
-    sources = [Source(records=[it for it in records if it.impl == f"i{index}"]) for index in range(4)]
     summary = summarize("x", "X", sources)
 
     colours: dict[str, set[str]] = {}
     for chart in ("latency", "rate", "fraction"):
-        for group in draw(summary, chart).iter(f"{SVG}g"):
-            if "series" in _classes(group):
-                implementation = group.get("data-series", "").partition("--")[0]
-                line = next(group.iter(f"{SVG}path")).get("style", "")
-                colours.setdefault(implementation, set()).add(line)
+        for row in rows_of(summary):
+            line = next(group(draw(summary, chart), f"series--{row.slug}").iter(f"{SVG}path"))
+            colours.setdefault(row.implementation, set()).add(line.get("style", ""))
 
     assert [len(styles) for styles in colours.values()] == [1] * 4
     assert len(set.union(*colours.values())) == 4
+
+
+def test_a_workload_has_the_regime_of_most_implementations_that_passed_it(summary):
+    view = summary.devices[0]
+    for row in view.rows:
+        for point in row.points:
+            point.regime = Regime.LAUNCH
+    view.rows[0].points[0].regime = Regime.HBM
+
+    assert regimes(view) == [Regime.LAUNCH] * len(view.workloads)
+    assert "launch-bound" in texts(draw(summary))
+
+
+def test_a_users_matplotlib_settings_change_nothing(summary):
+    before = chart_svg(summary, "latency")
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "svg.fonttype": "path"}):
+        assert chart_svg(summary, "latency") == before
+
+
+def test_axes_and_texts_have_the_text_colour_of_the_page_or_of_the_readers_scheme(summary, svg):
+    drawn = chart_svg(summary, "latency").decode()
+
+    assert "currentColor" in drawn
+    assert "#000000" not in drawn
+    # A rule for the root matches in the file only: panels are shown on pages without it.
+    assert [style.text.startswith(":root{") for style in svg.iter(f"{SVG}style")] == [True]
+
+
+def test_panels_of_several_charts_on_one_page_keep_their_markers(summary):
+    figures = [chart_svg(summary, chart).decode().partition("\n")[2] for chart in CHARTS]
+
+    page = html5lib.parse(f"<!doctype html><title>t</title>{''.join(figures)}", namespaceHTMLElements=True)
+
+    shapes = [path.get("id") for path in page.iter(f"{SVG}path") if path.get("id")]
+    assert len(shapes) == len(set(shapes))
+    targets = {use.get("href", "").removeprefix("#") for use in page.iter(f"{SVG}use")}
+    assert targets == {*shapes}
+    assert "xlink" not in "".join(figures)
+
+
+def test_names_that_differ_in_punctuation_only_have_series_of_their_own():
+    summary = summarize("x", "X", [source(name, [0.1]) for name in ("my-kernel", "my_kernel", "漢", "字")])
+
+    svg = draw(summary)
+
+    slugs = {group(svg, f"series--{row.slug}").get("data-series") for row in rows_of(summary)}
+    assert slugs == {f"{name}--nvidia-h200{more}" for name in ("my-kernel", "unnamed") for more in ("", "-2")}
+
+
+def test_hostile_names_stay_text():
+    name = "<script>\x00 $x_1$ & \"'_漢字"
+    summary = summarize("x", name, [source("a", [0.1, None], front={"title": f"_{name}"}, reason=name)])
+
+    svg = draw(summary)
+
+    assert list(svg.iter(f"{SVG}script")) == []
+    label = group(svg, "legend-label--a--nvidia-h200")
+    assert "".join(label.itertext()).strip().startswith("_<script> $x_1$ & \"'_漢字")
+
+
+@pytest.mark.parametrize("workloads", [3, 40])
+def test_a_panel_ends_where_its_last_line_of_text_does(workloads):
+    records = [
+        record("a", 0.1 * n, None, wl={"name": f"w{n}", "rows": 1000 * n, "hidden": 10**9 + n})
+        for n in range(1, workloads)
+    ]
+    svg = draw(summarize("x", "X", [Source(records=records)]))
+    (panel,) = panels(svg)
+    (label,) = (text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("rows × hidden"))
+
+    assert len(marks(svg)) == len(records)
+    assert 2 <= float(panel.get("height")) - float(label.get("y")) <= 16
+
+
+def test_the_names_of_many_axes_are_cut_where_the_panel_ends():
+    axes = {f"axis_with_a_long_name_{number}": number for number in range(9)}
+    records = [record("a", 0.1, wl={"name": f"w{n}", "n": n, **axes}) for n in (1, 2)]
+    shown = texts(draw(summarize("x", "X", [Source(records=records)])))
+
+    (name,) = (text for text in shown if "axis_with_a_long_name_0 0" in text)
+    assert name.endswith("…")
+
+
+def test_a_device_on_which_nothing_ran_has_a_legend_only():
+    shown = texts(draw(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")])))
+
+    assert shown == ["X · NVIDIA H200", "A (unsupported)"]
+
+
+def test_an_implementation_without_a_record_of_a_device_is_in_its_legends():
+    sources = [
+        source("old", [0.1, 0.2]),
+        source("old", [1.0], device=EPYC),
+        source("new", [2.0], device=EPYC),
+    ]
+
+    assert "New (not measured)" in texts(draw(summarize("x", "X", sources)))
+
+
+def test_panels_are_below_each_other(svg):
+    first, second, *_ = panels(svg)
+
+    assert float(first.get("y")) == 0
+    assert float(second.get("y")) > float(first.get("height"))
+    assert float(svg.get("viewBox").split()[3]) > float(second.get("y"))
 
 
 def test_six_views_of_thirteen_implementations_stay_below_900_kb():
@@ -220,12 +434,4 @@ def test_six_views_of_thirteen_implementations_stay_below_900_kb():
     summary = summarize("flash_attn", "Flash Attention", sources)
 
     assert len(summary.devices) == 6
-    # The chart of latencies is the largest.
     assert len(chart_svg(summary, "latency")) < 900_000
-
-
-def test_an_implementation_without_a_record_of_a_device_is_in_its_legends():
-    cpu = Device(kind="cpu", name="A CPU", slug="a-cpu")
-    sources = [source("old", [0.1, 0.2]), source("old", [1.0], device=cpu), source("new", [2.0], device=cpu)]
-
-    assert "New (not measured)" in texts(draw(summarize("x", "X", sources), "latency"))
