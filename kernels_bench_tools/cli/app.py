@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from kernels_bench_tools import __version__
 from kernels_bench_tools.cli import EXIT_CODES, INTERRUPTED, USER_MISTAKE
+from kernels_bench_tools.cli.options import documented
 from kernels_bench_tools.errors import KbtError
 
 PANELS = {
@@ -95,9 +96,12 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
             module = import_module(f"kernels_bench_tools.cli.{verb}")
             found = getattr(module, _FUNCTIONS.get(verb, verb))
             if isinstance(found, typer.Typer):
+                for command in found.registered_commands:
+                    assert command.callback is not None
+                    command.callback = documented(command.callback)
                 app.add_typer(found, name=verb, rich_help_panel=panel)
             else:
-                app.command(verb, rich_help_panel=panel, epilog=_EXIT_CODES)(found)
+                app.command(verb, rich_help_panel=panel, epilog=_EXIT_CODES)(documented(found))
     return app
 
 

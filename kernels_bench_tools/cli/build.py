@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
@@ -46,13 +43,7 @@ def build(
     options: BuildOptions,
     strict: opt.Strict = False,
     output: opt.Output = None,
-    previous: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="report.json of an earlier report; the front page lists what has changed since.",
-        ),
-    ] = None,
+    previous: Path | None = None,
     json: opt.Json = False,
     verbose: opt.Verbose = False,
 ) -> int:
@@ -63,6 +54,9 @@ def build(
 
     Failures are listed in the report, with the reason; it is written in every case. The exit code is that of the cells
     of this build: stored results count like new ones, those of other cells and committed records do not.
+
+    Args:
+        previous (FILE): report.json of an earlier report; the front page lists what has changed since.
     """
     project = find_project_of(paths or ())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid

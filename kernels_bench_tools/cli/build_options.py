@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from kernels_bench_tools.cli.options import documented
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import check_variable_names, read_memory_limit
 from kernels_bench_tools.run.build import BuildOptions
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a verb the options of this module, or only those of these names; it gets them as its argument ``options``."""
-    known = signature(_read, eval_str=True).parameters
+    known = signature(documented(_read)).parameters
     chosen = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names or known]
 
     def decorate(verb: Callable[..., T]) -> Callable[..., T]:
@@ -37,83 +38,38 @@ def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..
 
 
 def _read(
-    env: Annotated[
-        Literal["uv", "current"],
-        typer.Option(
-            help="Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python "
-            "interpreter, for machines whose torch must not be replaced."
-        ),
-    ] = "uv",
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run the selected cells even if their inputs did not change.")
-    ] = False,
-    retry_failed: Annotated[
-        bool,
-        typer.Option(
-            "--retry-failed",
-            help="Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.",
-        ),
-    ] = False,
-    workloads: Annotated[
-        str,
-        typer.Option(
-            metavar="SETS",
-            help="Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of them. "
-            "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
-        ),
-    ] = "",
-    mode: Annotated[
-        Literal["fwd", "bwd", "fwd_bwd"],
-        typer.Option(
-            help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together."
-        ),
-    ] = "fwd",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=0,
-            metavar="N",
-            help="Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means one "
-            "per core. Measuring cells always run alone.",
-        ),
-    ] = 0,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Number of new processes for each measuring cell. Processes of one operator's cells are interleaved. "
-            "[default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]",
-            show_default=False,
-        ),
-    ] = 0,
-    cluster: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`). Results are "
-            "stored in this project's cache.",
-        ),
-    ] = "",
-    memory_limit: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is stopped with status "
-            "`oom`. [default: `memory_limit` of \\[tool.kbt], or 90 % of the machine's memory]",
-        ),
-    ] = "",
-    pass_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells get only "
-            "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
-        ),
-    ] = None,
+    env: Literal["uv", "current"] = "uv",
+    rerun: bool = False,
+    retry_failed: bool = False,
+    workloads: str = "",
+    mode: Literal["fwd", "bwd", "fwd_bwd"] = "fwd",
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0)] = 0,
+    processes: Annotated[int, typer.Option(min=0)] = 0,
+    cluster: str = "",
+    memory_limit: str = "",
+    pass_env: list[str] | None = None,
 ) -> BuildOptions:
+    """Return the options of a build.
+
+    Args:
+        env: Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python
+            interpreter, for machines whose torch must not be replaced.
+        rerun: Run the selected cells even if their inputs did not change.
+        retry_failed: Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.
+        workloads (SETS): Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of
+            them. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
+        mode: What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.
+        jobs (N): Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means
+            one per core. Measuring cells always run alone.
+        processes (N): Number of new processes for each measuring cell. Processes of one operator's cells are
+            interleaved. [default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]
+        cluster (ADDRESS): Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt
+            workers`). Results are stored in this project's cache.
+        memory_limit (SIZE): Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is
+            stopped with status `oom`. [default: `memory_limit` of `[tool.kbt]`, or 90 % of the machine's memory]
+        pass_env (NAME): Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells
+            get only variables that programs need (paths, CUDA, torch, threads, proxies, caches).
+    """
     return BuildOptions(
         environment=env,
         rerun=rerun,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -56,18 +55,15 @@ def info(json: Json = False) -> None:
 
 @cache.command("prune")
 def prune(
-    size: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="Maximum size of all results, such as 5G; 0 keeps only those that the report uses. "
-            "[default: `cache_size` of `[tool.kbt]`, or 10 GB]",
-        ),
-    ] = "",
+    size: str = "",
 ) -> None:
     """Remove the least recently used results over the size limit.
 
     Results that the report uses, and those of interrupted measurements, are kept. Every build does this at its end.
+
+    Args:
+        size (SIZE): Maximum size of all results, such as 5G; 0 keeps only those that the report uses. [default:
+            `cache_size` of `[tool.kbt]`, or 10 GB]
     """
     project = find_project(Path.cwd())
     limit = project.cache_size if not size else 0 if size.strip() == "0" else read_size("--size", size)

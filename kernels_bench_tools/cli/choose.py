@@ -58,37 +58,11 @@ from kernels_bench_tools.text import (
 
 
 def choose(
-    operator: Annotated[
-        str, typer.Argument(metavar="OPERATOR", help="Such as rms_norm.", show_default=False)
-    ] = "",
-    axes: Annotated[
-        str,
-        typer.Option(
-            metavar="AXIS=VALUE,...",
-            help="The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any value. `rows` is "
-            "batch times seq_len. `dtype` counts as an axis.",
-        ),
-    ] = "",
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="For each kernel of a model such as llama-3.1-8b.")
-    ] = "",
-    phase: Annotated[
-        str,
-        typer.Option(
-            metavar="PHASES",
-            help="With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]",
-            show_default=False,
-        ),
-    ] = "",
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="SLUG",
-            help="Device of the records, such as nvidia-h200. [default: the only GPU with records, else this machine's "
-            "device]",
-            show_default=False,
-        ),
-    ] = "",
+    operator: Annotated[str, typer.Argument(show_default=False)] = "",
+    axes: str = "",
+    model: str = "",
+    phase: str = "",
+    device: str = "",
     json: Json = False,
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
@@ -98,6 +72,15 @@ def choose(
     weighted by their calls in a forward pass, and the speed-up of all choices together is predicted.
 
     Examples: `kbt choose rms_norm --axes hidden_dim=5120`; `kbt choose --model llama-3.1-8b --phase decode-1`.
+
+    Args:
+        operator (OPERATOR): Such as rms_norm.
+        axes (AXIS=VALUE,...): The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any
+            value. `rows` is batch times seq_len. `dtype` counts as an axis.
+        model (NAME): For each kernel of a model such as llama-3.1-8b.
+        phase (PHASES): With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]
+        device (SLUG): Device of the records, such as nvidia-h200. [default: the only GPU with records, else this
+            machine's device]
     """
     if bool(operator) == bool(model):
         what = "cannot be used together" if model else "are both missing"

@@ -15,13 +15,14 @@ from kernels_bench_tools.run.locks import project_lock, remove_state
 
 
 def clean(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also remove all results, so that the next build runs every cell.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
     """Remove the report and generated scripts.
 
     Results of cells in .kbt/cache are kept unless --all is given.
+
+    Args:
+        everything: Also remove all results, so that the next build runs every cell.
     """
     project = find_project(Path.cwd())
     with project_lock(project, PlainProgress()):

@@ -64,61 +64,16 @@ _WIDE = 100
 
 @takes_build_options("env", "rerun", "cluster", "memory_limit")
 def effect(
-    implementations: Annotated[
-        list[str], typer.Argument(metavar="OPERATOR/IMPLEMENTATION", help="Notebooks of implementations.")
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="MODEL",
-            help="A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.",
-        ),
-    ],
-    phase: Annotated[
-        str,
-        typer.Option(
-            metavar="PHASES",
-            help="Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next "
-            "token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and backward). "
-            "Other numbers are possible.",
-        ),
-    ] = _PHASES,
-    layers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Number of layers of the model to run. [default: all]",
-            show_default=False,
-        ),
-    ] = None,
-    framework: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="`transformers`: replace kernels of Hugging Face transformers' model, instead of this project's modules. "
-            "The cell's environment needs the package.",
-        ),
-    ] = "",
-    together: Annotated[
-        bool,
-        typer.Option(
-            "--together",
-            help="Replace all kernels at the same time, instead of one notebook's after the other. All cells run in the "
-            "environment of the first.",
-        ),
-    ] = False,
-    processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of new processes for each notebook.")
-    ] = DEFAULT_PROCESSES["cuda"],
+    implementations: Annotated[list[str], typer.Argument()],
+    model: str,
+    phase: str = _PHASES,
+    layers: Annotated[int | None, typer.Option(min=1)] = None,
+    framework: str = "",
+    together: bool = False,
+    processes: Annotated[int, typer.Option(min=1)] = DEFAULT_PROCESSES["cuda"],
     *,
     options: BuildOptions,
-    record: Annotated[
-        bool,
-        typer.Option(
-            "--record", help="Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them."
-        ),
-    ] = False,
+    record: bool = False,
     json: opt.Json = False,
 ) -> int:
     """Replace a kernel of a model with an implementation, and measure the effect at every level.
@@ -128,6 +83,20 @@ def effect(
     time is the time without it minus what its calls save; the verdict compares the measured speed-up with it.
 
     With --record, the phases that were measured replace those that were recorded before, and others are kept.
+
+    Args:
+        implementations (OPERATOR/IMPLEMENTATION): Notebooks of implementations.
+        model (MODEL): A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.
+        phase (PHASES): Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next
+            token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and
+            backward). Other numbers are possible.
+        layers (N): Number of layers of the model to run. [default: all]
+        framework (NAME): `transformers`: replace kernels of Hugging Face transformers' model, instead of this
+            project's modules. The cell's environment needs the package.
+        together: Replace all kernels at the same time, instead of one notebook's after the other. All cells run in
+            the environment of the first.
+        processes (N): Number of new processes for each notebook.
+        record: Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them.
     """
     project = find_project_of(implementations)
     measuring = [

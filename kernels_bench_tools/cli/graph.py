@@ -39,20 +39,16 @@ class Reach(msgspec.Struct):
 
 
 def graph(
-    module: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE",
-            help="Such as rms_norm or RMSNorm. [default: all, as a tree]",
-            show_default=False,
-        ),
-    ] = "",
+    module: Annotated[str, typer.Argument()] = "",
     json: Json = False,
 ) -> None:
     """Show which blocks, layers and models call a kernel or block.
 
     Classes that use it are listed by level, each with a shortest chain of uses and the number of models in which it
     calls the module: code that names a class does not always call it. Without MODULE, print what each model uses.
+
+    Args:
+        module (MODULE): Such as rms_norm or RMSNorm. [default: all, as a tree]
     """
     uses = imports_of_models()
     if not module:

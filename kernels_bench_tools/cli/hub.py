@@ -28,44 +28,28 @@ def _hub() -> None:
 
 @hub.command("build")
 def build(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH|REPO", help="Source folders, or names such as kernels-community/activation."
-        ),
-    ],
-    backend: Annotated[
-        Literal["cuda", "cpu"] | None, typer.Option(help="Kind of device. [default: that of torch]")
-    ] = None,
-    arch: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="X.Y", help="CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]"
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="CUDA files to compile, such as `*fwd*hdim128*`. Repeatable."),
-    ] = None,
-    commit: Annotated[
-        str, typer.Option(metavar="SHA", help="Commit of sources that are in no Git repository.")
-    ] = "",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=0, metavar="N", help="Files to compile in parallel; 0 means one per core."
-        ),
-    ] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"),
-    ] = None,
+    sources: Annotated[list[str], typer.Argument()],
+    backend: Literal["cuda", "cpu"] | None = None,
+    arch: list[str] | None = None,
+    only: list[str] | None = None,
+    commit: str = "",
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0)] = 0,
+    output: Path | None = None,
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.
 
     Cells then load these builds without the Hub. Reads build.toml; kernels in Python are only copied. Run again after
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
     error when they are called.
+
+    Args:
+        sources (PATH|REPO): Source folders, or names such as kernels-community/activation.
+        backend: Kind of device. [default: that of torch]
+        arch (X.Y): CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]
+        only (PATTERN): CUDA files to compile, such as `*fwd*hdim128*`. Repeatable.
+        commit (SHA): Commit of sources that are in no Git repository.
+        jobs (N): Files to compile in parallel; 0 means one per core.
+        output (FOLDER): [default: KBT_HUB_BUILDS or hub_builds of the project]
     """
     for package, advice in (
         ("torch", "the torch of your cells, since a build is for one version of torch"),

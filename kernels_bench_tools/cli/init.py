@@ -40,25 +40,18 @@ _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
 def init(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="Folder of the project. [default: the current one]", show_default=False
-        ),
-    ] = Path(),
-    operator: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Its first operator: `softmax`, whose formula is then yours to edit, or a built-in one such as "
-            "`layer_norm`.",
-        ),
-    ] = _OWN,
+    path: Annotated[Path, typer.Argument()] = Path(),
+    operator: str = _OWN,
 ) -> None:
     """Make a project that builds.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
     publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.
+
+    Args:
+        path (PATH): Folder of the project. [default: the current one]
+        operator (NAME): Its first operator: `softmax`, whose formula is then yours to edit, or a built-in one such
+            as `layer_norm`.
     """
     root = real_path(path)
     nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))

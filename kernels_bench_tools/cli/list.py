@@ -6,10 +6,9 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import (
@@ -69,32 +68,21 @@ class Coverage(msgspec.Struct, kw_only=True):
 
 def list_notebooks(
     paths: Paths = None,
-    records: Annotated[
-        bool,
-        typer.Option(
-            "--records",
-            help="List the committed records by device, mode and workload set, with those that are stale (the code "
-            "changed after they were measured) or not measured.",
-        ),
-    ] = False,
-    device: Annotated[str, typer.Option(metavar="SLUG", help="With --records: only this device.")] = "",
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.",
-        ),
-    ] = "",
-    phase: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="With --model: only this forward pass, such as decode-1, with its blocks and layers.",
-        ),
-    ] = "",
+    records: bool = False,
+    device: str = "",
+    model: str = "",
+    phase: str = "",
     json: Json = False,
 ) -> None:
-    """List operators, implementations and committed records, or the kernels of a model."""
+    """List operators, implementations and committed records, or the kernels of a model.
+
+    Args:
+        records: List the committed records by device, mode and workload set, with those that are stale (the code
+            changed after they were measured) or not measured.
+        device (SLUG): With --records: only this device.
+        model (NAME): List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.
+        phase (NAME): With --model: only this forward pass, such as decode-1, with its blocks and layers.
+    """
     note_unused({"--phase": bool(phase) and not model}, "without --model")
     if model:
         note_unused({"PATH": bool(paths), "--records": records, "--device": bool(device)}, "with --model")

@@ -35,21 +35,18 @@ _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 @new.command("implementation")
 def new_implementation(
-    name: Annotated[str, typer.Argument(metavar="OPERATOR/NAME", help="Such as layer_norm/my_kernel.")],
-    origin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="IMPLEMENTATION",
-            help="Implementation of the operator to copy. [default: its baseline]",
-        ),
-    ] = "",
+    name: Annotated[str, typer.Argument()],
+    origin: Annotated[str, typer.Option("--from")] = "",
 ) -> None:
     """Create a notebook for a new implementation.
 
     It is a working copy of the operator's baseline. An operator that computes several functions has a baseline for
     each; select one with `--from`. No other file has to be edited. If the operator is built in and the project does
     not have it, its folder is created first, with its baseline.
+
+    Args:
+        name (OPERATOR/NAME): Such as layer_norm/my_kernel.
+        origin (IMPLEMENTATION): Implementation of the operator to copy. [default: its baseline]
     """
     project = find_project(Path.cwd())
     operator, _, stem = name.rpartition("/")
@@ -72,13 +69,16 @@ def new_implementation(
 
 @new.command("operator")
 def new_operator(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as softmax.")],
+    name: Annotated[str, typer.Argument()],
 ) -> None:
     """Create a module and a folder for a new operator.
 
     The module, `operators/NAME.py`, or in the folder that `operators` in `[tool.kbt]` names, defines the reference,
     the inputs and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both
     work unchanged: the operator computes y = 2x until you replace the formula in the module and in the baseline.
+
+    Args:
+        name (NAME): Such as softmax.
     """
     project = find_project(Path.cwd())
     module = f"{project.operators}/{name}.py"

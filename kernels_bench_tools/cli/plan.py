@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
@@ -21,14 +18,7 @@ from kernels_bench_tools.text import few, plural, visible
 @takes_build_options("env", "retry_failed", "workloads", "mode", "processes")
 def plan(
     paths: opt.Paths = None,
-    since: Annotated[
-        str,
-        typer.Option(
-            metavar="REV",
-            help="List the notebooks affected by changes since this git revision, regardless of stored results. "
-            "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",
-        ),
-    ] = "",
+    since: str = "",
     *,
     options: BuildOptions,
     json: opt.Json = False,
@@ -37,6 +27,10 @@ def plan(
 
     Nothing is run or written. Pass the same options as to the build: other workloads, for example, need other
     measurements. A cell that needs one of these cells is shown as *may run*: it runs only if their outputs change.
+
+    Args:
+        since (REV): List the notebooks affected by changes since this git revision, regardless of stored results.
+            As JSON, a list for `strategy.matrix.include` of a GitHub workflow.
     """
     project = find_project_of(paths or ())
     if since:

@@ -29,20 +29,9 @@ SourceFile = tuple[Path, Owner | None]
 
 
 def record(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="PATH",
-            help="JSONL files, or folders of them, from another machine. "
-            "[default: the records of the last build, even if it was interrupted]",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace whole files, including measured rows by failures.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Keep all samples and digits. [default: 20 samples per row]")
-    ] = False,
+    paths: Annotated[list[Path] | None, typer.Argument()] = None,
+    force: bool = False,
+    full: bool = False,
 ) -> int:
     """Copy measured records into the project, to be committed.
 
@@ -50,6 +39,12 @@ def record(
     workloads that were measured again are replaced. An earlier row is kept if the new one is missing, has failed, or
     was measured in fewer processes with the same code, unless --force is given. Records of `kbt effect` go to
     effects/DEVICE/MODEL/: a new phase replaces an earlier one, unless it was measured with fewer layers.
+
+    Args:
+        paths (PATH): JSONL files, or folders of them, from another machine. [default: the records of the last
+            build, even if it was interrupted]
+        force: Replace whole files, including measured rows by failures.
+        full: Keep all samples and digits. [default: 20 samples per row]
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.

@@ -56,12 +56,11 @@ from kernels_bench_tools.text import grouped, title_from_name, visible
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
-_NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
 
 
 @takes_build_options()
 def run_notebook(
-    notebook: Annotated[str, typer.Argument(metavar="NOTEBOOK[:CELL]", help=_NOTEBOOK_HELP)],
+    notebook: Annotated[str, typer.Argument()],
     *,
     options: BuildOptions,
     strict: opt.Strict = False,
@@ -75,6 +74,9 @@ def run_notebook(
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
     Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records of three
     processes and the device was equally fast then, judged by its sentinels and peaks.
+
+    Args:
+        notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
     """
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.

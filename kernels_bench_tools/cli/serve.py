@@ -27,14 +27,10 @@ from kernels_bench_tools.text import few
 @takes_build_options("env", "workloads")
 def serve(
     paths: Paths = None,
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 for any free port.")
-    ] = 8000,
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535)] = 8000,
     *,
     options: BuildOptions,
-    no_build: Annotated[
-        bool, typer.Option("--no-build", help="Run nothing; show site/ as other commands write it.")
-    ] = False,
+    no_build: bool = False,
 ) -> int:
     """Show the report in a browser and rebuild it when files change.
 
@@ -43,6 +39,10 @@ def serve(
     good report. A file that changes during a build starts another build after it.
 
     Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
+
+    Args:
+        port: Port to listen on; 0 for any free port.
+        no_build: Run nothing; show site/ as other commands write it.
     """
     project = find_project_of(paths or ())
     project.find_notebooks([path.partition(":")[0] for path in paths or ()])

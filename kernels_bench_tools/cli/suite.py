@@ -36,16 +36,9 @@ FOLDER = "suites"
     *("env", "rerun", "retry_failed", "jobs", "processes", "cluster", "memory_limit", "pass_env")
 )
 def suite(
-    name: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Name of a file in suites/, such as `trainscale`.")
-    ],
-    device: Annotated[
-        Literal["cuda", "cpu"] | None,
-        typer.Option(help="Device to measure on. [default: the GPU if there is one]", show_default=False),
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Use the full shapes on a CPU too, which takes hours.")
-    ] = False,
+    name: Annotated[str, typer.Argument()],
+    device: Literal["cuda", "cpu"] | None = None,
+    full: bool = False,
     *,
     options: BuildOptions,
     strict: opt.Strict = False,
@@ -58,6 +51,11 @@ def suite(
     Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU.
     The table is printed, and published with the report as a page, Markdown and CSV. Failures are listed, with the
     reason. Results of an earlier build are reused.
+
+    Args:
+        name (SUITE): Name of a file in suites/, such as `trainscale`.
+        device: Device to measure on. [default: the GPU if there is one]
+        full: Use the full shapes on a CPU too, which takes hours.
     """
     project = find_project(Path.cwd())
     chosen = _find(project, name)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
-
-import typer
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note
@@ -25,26 +22,21 @@ from kernels_bench_tools.text import plural
 
 def upgrade(
     paths: Paths = None,
-    to: Annotated[
-        str, typer.Option(metavar="DATE", help="New date, such as 2026-11-20. [default: today]")
-    ] = "",
-    harness: Annotated[
-        bool,
-        typer.Option(
-            "--harness",
-            help="Change instead where all cells get this package from: a version, a path or a git URL, such as "
-            "`--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without a value, change all headers "
-            "to what pyproject.toml says.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the changes without writing them.")
-    ] = False,
+    to: str = "",
+    harness: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Change the headers of cells: the package date (`exclude-newer`), or where they get this package.
 
     Packages of a cell are resolved as of this date. The changed cells run at the next build; `kbt plan` lists them.
     Version pins such as `torch==2.13.0` are not changed.
+
+    Args:
+        to (DATE): New date, such as 2026-11-20. [default: today]
+        harness: Change instead where all cells get this package from: a version, a path or a git URL, such as
+            `--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without a value, change all
+            headers to what pyproject.toml says.
+        dry_run: Print the changes without writing them.
     """
     project = find_project_of(() if harness else paths or ())
     if harness:

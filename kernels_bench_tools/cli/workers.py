@@ -13,31 +13,10 @@ from kernels_bench_tools.text import plural
 
 
 def workers(
-    scheduler: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS",
-            help="Dask scheduler to connect to, such as tcp://host:8786. [default: start one here]",
-        ),
-    ] = "",
-    count: Annotated[
-        int,
-        typer.Option(
-            "--count",
-            "-n",
-            min=0,
-            metavar="N",
-            help="Number of workers. [default: one per visible GPU, or one]",
-            show_default=False,
-        ),
-    ] = 0,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; it must be reachable from the other machines.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option("--port", "-p", min=0, max=65535, help="Port of the scheduler; 0 for any free port."),
-    ] = 8786,
+    scheduler: Annotated[str, typer.Argument()] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=0)] = 0,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535)] = 8786,
 ) -> None:
     """Start cluster workers on this machine, one per GPU. Ctrl-C stops them.
 
@@ -49,6 +28,12 @@ def workers(
     **Security: anyone who can connect to the scheduler can run code as your user.** Listen on 127.0.0.1 (the
     default) or on a private network, or use TLS with Dask's settings (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and
     so on, and an address that starts with tls://).
+
+    Args:
+        scheduler (ADDRESS): Dask scheduler to connect to, such as tcp://host:8786. [default: start one here]
+        count (N): Number of workers. [default: one per visible GPU, or one]
+        host: Address to listen on; it must be reachable from the other machines.
+        port: Port of the scheduler; 0 for any free port.
     """
     require_distributed()
     from kernels_bench_tools.cluster.start import WorkerOptions, run_workers, visible_gpus
