@@ -1,4 +1,4 @@
-"""A whole model of transformers that a function changes, beside the model itself."""
+"""A whole model of transformers that a function changes, beside the model itself: inference and training."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from changed_models import HubNorm, measured, request, with_kernels
+from changed_models import LAYERS, NORMS, HubNorm, InferenceNorm, measured, request, with_kernels
 from kernels import Mode
 from torch import Tensor, nn
 
@@ -19,10 +19,25 @@ from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Status
 
+pytestmark = pytest.mark.filterwarnings("ignore")
+Change = Callable[[Any], Any]
+ROTARY = {"rotary_pos_emb": 1}
 
-class WrongNorm(nn.Module):
-    """One that forgets the weight."""
 
+class HubSiLU(nn.Module):
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as in torch
+        return input * input.sigmoid()
+
+
+class HubRotary(nn.Module):
+    """A rotary embedding that rotates by the opposite of the opposite angle."""
+
+    def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return tuple(x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (q, k))
+
+
+class WithoutWeight(nn.Module):
     variance_epsilon: float
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -32,23 +47,33 @@ class WrongNorm(nn.Module):
 KEPT: list[Tensor] = []
 
 
-class KeepingNorm(nn.Module):
+class KeepingNorm(HubNorm):
     """One that keeps the first weight that it gets."""
-
-    variance_epsilon: float
-    weight: Tensor
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         KEPT.append(self.weight)
         return nn.functional.rms_norm(hidden_states, KEPT[0].shape, KEPT[0], self.variance_epsilon)
 
 
-class HubRotary(nn.Module):
-    """A rotary embedding that rotates by the opposite of the opposite angle."""
+class SmallerGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
 
-    def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
-        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-        return tuple(x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (q, k))
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return 0.9 * gradient
+
+
+class WrongBackward(HubNorm):
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return SmallerGradient.apply(HubNorm.forward(self, hidden_states))
+
+
+class NoBackward(HubNorm):
+    @torch.no_grad()
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return HubNorm.forward(self, hidden_states)
 
 
 @pytest.fixture(autouse=True)
@@ -62,41 +87,107 @@ def functions_of(model: nn.Module) -> set[nn.Module]:
     return {one for module in model.modules() for one in getattr(module, "_kernel_funcs", {}).values()}
 
 
-@pytest.mark.parametrize("norm", [WrongNorm, KeepingNorm])
-def test_a_layer_that_computes_something_else_is_an_error_by_name(norm: type[nn.Module]) -> None:
-    (record,) = measured(with_kernels(RMSNorm=norm), "prefill-16")
-
-    assert record.outcome is Status.ERROR
-    assert "LlamaRMSNorm computes something else with the implementation" in record.err.msg
-
-
-@pytest.mark.parametrize("change", [nn.Module.half, lambda model: nn.init.zeros_(model.lm_head.weight)])
-def test_a_change_of_weights_which_the_baseline_shares_is_an_error(change: Callable[[Any], Any]) -> None:
+def eager(change: Change) -> Change:
     def changed(model: Any) -> None:
         model.set_attn_implementation("eager")
         change(model)
 
-    (record,) = measured(changed, "prefill-16")
-
-    assert record.err.msg.startswith("the change converts or overwrites weights")
+    return changed
 
 
-def test_a_change_of_nothing_is_an_error_with_the_versions_and_no_speedup() -> None:
-    (record,) = measured(lambda model: model.set_use_kernels(True), "prefill-16")  # no kernel is for a CPU
+def zero_head(model: Any) -> None:
+    nn.init.zeros_(model.lm_head.weight)
 
-    assert record.err.type == "NothingChanged"
-    assert f"transformers {version('transformers')} and kernels {version('kernels')}" in record.err.msg
+
+def other_logits(model: Any) -> None:
+    forward = model.forward
+
+    def run(**named: Any) -> Any:
+        output = forward(**named)
+        output.logits = output.logits.roll(1, -1)
+        return output
+
+    model.forward = run
+
+
+VERSIONS = f"transformers {version('transformers')} and kernels {version('kernels')}"
+
+
+@pytest.mark.parametrize(
+    ("change", "phase", "status", "message"),
+    [
+        (with_kernels(RMSNorm=WithoutWeight), "prefill-16", Status.ERROR, "LlamaRMSNorm computes"),
+        (with_kernels(RMSNorm=KeepingNorm), "prefill-16", Status.ERROR, "LlamaRMSNorm computes"),
+        (eager(nn.Module.half), "prefill-16", Status.ERROR, "the change converts or overwrites weights"),
+        (eager(zero_head), "prefill-16", Status.ERROR, "the change converts or overwrites weights"),
+        (other_logits, "prefill-16", Status.ERROR, "logits differ"),
+        (
+            lambda model: model.set_use_kernels(True),
+            "prefill-16",
+            Status.ERROR,
+            VERSIONS,
+        ),  # none is for a CPU
+        (with_kernels(RMSNorm=InferenceNorm), "train-16", Status.ERROR, VERSIONS),
+        (
+            with_kernels(RMSNorm=WrongBackward),
+            "train-16",
+            Status.ERROR,
+            "gradient of model.layers.0.input_layernorm",
+        ),
+        (
+            with_kernels(RMSNorm=NoBackward),
+            "train-16",
+            Status.UNSUPPORTED,
+            "no backward pass: model.layers.0",
+        ),
+    ],
+)
+def test_a_change_that_computes_something_else_or_nothing_is_an_error_by_name(
+    change: Change, phase: str, status: Status, message: str
+) -> None:
+    (record,) = measured(change, phase)
+
+    assert record.outcome is status
+    assert message in record.err.msg
+
+
+@pytest.mark.parametrize(
+    ("kind", "norms"), [("llama", NORMS), ("qwen3", NORMS + 2 * LAYERS), ("mixtral", NORMS)]
+)
+def test_loss_and_gradients_are_equal_with_layers_of_the_hub_which_are_counted_in_each_phase(
+    kind: str, norms: int
+) -> None:
+    change = with_kernels(RMSNorm=HubNorm)
+    records = measured(change, "train-16", "prefill-16", "decode-2", kind=kind)
+
+    assert [one.err for one in records if one.err] == []
+    effects = [one.effect for one in records if one.effect]
+    assert [one.phase for one in effects] == ["prefill-16", "decode-2", "train-16"]
+    for one in effects:
+        assert (one.level, one.module, one.replaced, one.called) == (4, "eager", norms, norms)
+        assert (one.missing, one.predicted_ms) == ([], None)
+        assert one.kept == {"SiLU": LAYERS} | ROTARY
+    prefill, decode, trained = (one.corr for one in records)
+    assert max(prefill["relative_error"], decode["relative_error"]) < 1e-5
+    assert max(trained["loss"], trained["gradients"], trained["worst_gradient"]) < 1e-5
+    assert ("experts" in trained) is (kind == "mixtral")
+
+
+def test_a_layer_without_a_backward_pass_is_replaced_for_inference_only() -> None:
+    prefill, trained = measured(with_kernels(RMSNorm=InferenceNorm, SiLU=HubSiLU), "prefill-16", "train-16")
+
+    assert prefill.effect is not None, prefill.err
+    assert (prefill.effect.replaced, prefill.effect.kept) == (NORMS + LAYERS, ROTARY)
+    assert trained.effect is not None, trained.err
+    assert (trained.effect.replaced, trained.effect.kept) == (LAYERS, {"RMSNorm": NORMS} | ROTARY)
 
 
 def test_transformers_own_table_finds_kernels_as_get_kernel_does() -> None:
-    from transformers.integrations import (
-        hub_kernels,
-    )  # slow, and workers of a test run that have other tests do without
+    from transformers.integrations import hub_kernels  # slow
 
     measured(lambda model: model.set_use_kernels(True), "prefill-16")
 
-    table = hub_kernels.get_kernel_mapping_transformers()
-    layer = table["RMSNorm"]["cuda"][Mode.INFERENCE]
+    layer = hub_kernels.get_kernel_mapping_transformers()["RMSNorm"]["cuda"][Mode.INFERENCE]
     assert isinstance(layer, HubLayer)
     assert (layer.repo_id, layer.layer_name) == ("kernels-community/liger-kernels", "LigerRMSNorm")
 
@@ -112,9 +203,8 @@ def test_a_function_that_all_models_share_is_replaced_only_while_the_changed_mod
     with changed.active():
         assert rotary.forward != before
     assert rotary.forward == before
-    assert changed.called(lambda: changed(input_ids=torch.ones(1, 4, dtype=torch.long))) == {
-        *changed.instances
-    }
+    tokens = torch.ones(1, 4, dtype=torch.long)
+    assert changed.called(lambda: changed(input_ids=tokens)) == changed.instances.keys()
     (record,) = measured(with_kernels(rotary_pos_emb=HubRotary), "prefill-16")
     assert record.outcome is Status.OK, record.err
 
@@ -130,29 +220,10 @@ def test_the_copy_has_the_same_weights_and_leaves_the_model_as_it_is() -> None:
 
 
 def test_a_model_that_is_called_in_another_way_counts_as_one_instance() -> None:
-    def wrapped(model: Any) -> Any:
-        return lambda **named: model(**named)
-
-    (record,) = measured(wrapped, "prefill-16")
+    (record,) = measured(lambda model: lambda **named: model(**named), "prefill-16")
 
     assert record.effect is not None, record.err
     assert (record.effect.replaced, record.effect.called) == (1, 1)
-
-
-def test_logits_of_another_model_are_an_error() -> None:
-    def doubled(model: Any) -> None:
-        forward = model.forward
-
-        def run(**named: Any) -> Any:
-            output = forward(**named)
-            output.logits = output.logits.roll(1, -1)
-            return output
-
-        model.forward = run
-
-    (record,) = measured(doubled, "prefill-16")
-
-    assert "logits differ" in record.err.msg
 
 
 def test_without_a_model_the_record_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

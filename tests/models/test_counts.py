@@ -1,15 +1,13 @@
 """Parameters and calls of the production models, without memory for their weights."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import nn
 
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.calls import level_of
+from kernels_bench_tools.models.calls import hooked, modules_of_levels
 from kernels_bench_tools.models.config import ModelConfig, config_keys, load_config, splitting_problems
 from kernels_bench_tools.models.derive import derive
 from kernels_bench_tools.records.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
@@ -25,7 +23,7 @@ PARAMETERS = {
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
 }
-PHASES = {"decode": ((1, 1), (20, 33)), "prefill": ((16,), (16,)), "mixed": ((1, 8), (20, 12))}
+BATCHES = {"decode": ((1, 1), (20, 33)), "mixed": ((1, 8), (20, 12))}
 """New and all tokens of each sequence."""
 ATTENTION = {
     "decode": ("FlashAttnDecode",),
@@ -37,20 +35,16 @@ NORMS = {"llama-3.1-8b": 65, "llama-3.1-70b": 161, "qwen3-8b": 73 + 72}
 """Published counts of calls per forward pass, without the head."""
 
 
-def count_calls(model: nn.Module) -> Counter[str]:
-    """Return a counter that each call of a module increases under its class's name."""
+def calls_of(model: CausalLM, batch: str) -> tuple[dict[str, int], torch.Tensor]:
+    """Return the calls of kernels in a forward pass, by class, and the logits."""
     calls: Counter[str] = Counter()
-    for module in model.modules():
-        module.register_forward_hook(lambda module, inputs, output: calls.update([type(module).__name__]))
-    return calls
-
-
-@torch.no_grad()
-def run(model: CausalLM, new: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
+    new, lengths = BATCHES[batch]
+    model.allocate_kv_cache(3)
     tables = torch.zeros(len(new), 3, dtype=torch.long, device="meta")
     positions, metadata = plan_batch(new, lengths, tables, 16)
-    with set_forward_context(metadata):
-        return model.compute_logits(model(torch.zeros_like(positions), positions))
+    count = hooked(modules_of_levels(model, 1), lambda call: calls.update([type(call.module).__name__]))
+    with torch.no_grad(), set_forward_context(metadata), count:
+        return calls, model.compute_logits(model(torch.zeros_like(positions), positions))
 
 
 def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, int]:
@@ -73,12 +67,7 @@ def kernel_calls(phase: Phase) -> Counter[str]:
     return +calls
 
 
-def leaf_calls(model: nn.Module, calls: Counter[str]) -> dict[str, int]:
-    names = {type(module).__name__ for module in model.modules() if level_of(module) == 1}
-    return {name: count for name, count in calls.items() if name in names}
-
-
-@pytest.mark.parametrize("key", sorted(PARAMETERS))
+@pytest.mark.parametrize("key", config_keys())
 def test_the_committed_tasks_are_those_of_the_modules_with_the_published_parameters_and_calls(
     key: str,
 ) -> None:
@@ -131,44 +120,16 @@ def test_a_task_has_the_shapes_of_its_inputs_and_where_it_is_called(key, module,
     assert (found.level, found.calls, found.paths) == (1, calls, {path: calls})
 
 
-def test_calls_of_a_task_are_counted_for_each_path() -> None:
-    tasks = read_model_tasks("llama-3.1-8b").phase("decode-1").kernels("RMSNorm")
-
-    added = next(task for task in tasks if "residual" in task.shapes)
-    layer = "model.layers.*"
-    assert added.paths == {
-        f"{layer}.post_attention_layernorm": 32,
-        f"{layer}.input_layernorm": 31,
-        "model.norm": 1,
-    }
-
-
-def test_every_model_of_this_package_has_a_published_count() -> None:
-    assert config_keys() == sorted(PARAMETERS)
-
-
+@pytest.mark.parametrize(("batch", "size"), [("mixed", 1), ("decode", 2)])
 @pytest.mark.parametrize("key", ["llama-3.2-1b", "mixtral-8x7b"])
-def test_a_mixed_batch_calls_both_attentions_once_a_layer(key: str) -> None:
-    model = build_model(load_config(key))
-    model.allocate_kv_cache(3)
-    calls = count_calls(model)
-
-    run(model, *PHASES["mixed"])
-
-    assert leaf_calls(model, calls) == expected_calls(load_config(key), "mixed")
-
-
-@pytest.mark.parametrize("key", ["llama-3.2-1b", "mixtral-8x7b"])
-def test_a_rank_adds_up_after_the_embedding_and_twice_a_layer(key: str) -> None:
+def test_a_batch_calls_each_attention_once_a_layer_and_a_rank_adds_up_twice_a_layer(
+    key: str, batch: str, size: int
+) -> None:
     config = load_config(key)
-    model = build_model(config, rank=1, size=2)
-    model.allocate_kv_cache(3)
-    calls = count_calls(model)
+    calls, logits = calls_of(build_model(config, rank=size - 1, size=size), batch)
 
-    output = run(model, *PHASES["decode"])
-
-    assert leaf_calls(model, calls) == expected_calls(config, "decode", size=2)
-    assert output.shape == (2, config.vocab_size // 2)
+    assert calls == expected_calls(config, batch, size)
+    assert logits.shape == (sum(BATCHES[batch][0]), config.vocab_size // size)
 
 
 @pytest.mark.parametrize(

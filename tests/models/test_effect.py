@@ -1,9 +1,9 @@
 """Implementations in place of modules of models: what is replaced, refused, compared and predicted."""
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
-from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,9 @@ from torch.nn import functional
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.models import phase
-from kernels_bench_tools.models.agreement import (
-    compare_logits,
-    compare_with_same_experts,
-    keep_experts,
-    untied_tokens,
-)
 from kernels_bench_tools.models.baseline.L1 import SiluAndMul
 from kernels_bench_tools.models.effect import measure_effect
-from kernels_bench_tools.models.forward_pass import PagedPass, random_model
+from kernels_bench_tools.models.forward_pass import random_model
 from kernels_bench_tools.models.phase import fastest, without_drift
 from kernels_bench_tools.models.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
@@ -47,6 +41,7 @@ POSITIONS = 1024
 Function = Callable[..., Any]
 
 without_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+HALF = {"dtype": "bfloat16"}
 FRAMEWORKS = ["", pytest.param(TRANSFORMERS, marks=without_transformers)]
 
 
@@ -81,16 +76,8 @@ def substitute(
     operator: str, function: Function, prepare: Function | None = None, device: str = "cpu", **options: Any
 ) -> Substitute:
     found = find_operator(operator)
-    sets = ",".join(found.workload_sets)
-    task = Task(
-        operator=operator,
-        workloads=sets,
-        device=device,
-        implementation="mine",
-        file="records.jsonl",
-        **options,
-    )
-    return Substitute(task, found, function, prepare)
+    given = {"workloads": ",".join(found.workload_sets), "implementation": "mine", "file": "records.jsonl"}
+    return Substitute(Task(operator=operator, device=device, **given, **options), found, function, prepare)
 
 
 def measured(
@@ -98,17 +85,15 @@ def measured(
     function: Function,
     *phases: str,
     kind: str = "llama",
-    device: str = "cpu",
     framework: str = "",
-    layout: str = "",
     dtype: str = "float32",
-    prepare: Function | None = None,
+    **options: Any,
 ) -> list[Record]:
     asked = request(kind, *phases, framework=framework, dtype=dtype)
-    context = CellContext(implementation="mine", effect=asked)
-    given = substitute(operator, function, prepare, device=device, layout=layout)
     Path("records.jsonl").unlink(missing_ok=True)
-    found = measure_effect([given], context, lambda _: None)
+    found = measure_effect(
+        [substitute(operator, function, **options)], CellContext(effect=asked), lambda _: None
+    )
     written = read_records(Path("records.jsonl"))
     assert [(one.wl, one.status) for one in written] == [(one.wl, one.status) for one in found]
     return found
@@ -156,27 +141,25 @@ def test_weights_are_prepared_once() -> None:
     assert [one is model.model.norm.weight for one in prepared] == [True]
 
 
-def test_two_implementations_of_one_operator_are_refused() -> None:
-    model = random_model(request(), "cpu")
-
-    with pytest.raises(ReplacementError, match="rms_norm is replaced twice"):
-        replace(model, [substitute("rms_norm", rms_norm), substitute("rms_norm", rms_norm)])
-
-
 @pytest.mark.parametrize(
-    ("operator", "options", "message"),
+    ("operators", "options", "message"),
     [
-        ("layer_norm", {}, "no module of a model calls layer_norm; they call rms_norm"),
-        ("activation", {"only": {"function": "gelu"}}, r"computes GELU \(erf\); SiluAndMul computes SwiGLU"),
+        (["rms_norm", "rms_norm"], {}, "rms_norm is replaced twice"),
+        (["layer_norm"], {}, "no module of a model calls layer_norm; they call rms_norm"),
+        (
+            ["activation"],
+            {"only": {"function": "gelu"}},
+            r"computes GELU \(erf\); SiluAndMul computes SwiGLU",
+        ),
     ],
 )
 def test_what_a_model_does_not_call_is_refused_by_name(
-    operator: str, options: dict[str, Any], message: str
+    operators: list[str], options: dict[str, Any], message: str
 ) -> None:
-    model = random_model(request(), "cpu")
+    given = [substitute(operator, rms_norm, **options) for operator in operators]
 
     with pytest.raises(ReplacementError, match=message):
-        replace(model, [substitute(operator, rms_norm, **options)])
+        replace(random_model(request(), "cpu"), given)
 
 
 @pytest.mark.parametrize("framework", ["", TRANSFORMERS])
@@ -191,44 +174,31 @@ def test_what_cannot_be_replaced_is_refused_before_810_gb_of_weights_are_made(fr
 
 
 @pytest.mark.parametrize(
-    ("operator", "function", "calls"),
+    ("operator", "function", "kind", "phase", "level", "module", "calls"),
     [
-        ("rms_norm", rms_norm, 1),
-        ("activation", swiglu_halves, LAYERS),
-        ("rotary", rotary.reference, LAYERS),
-        ("flash_attn", flash_attn.reference, LAYERS),
-        ("matmul", torch.nn.functional.linear, LAYERS),
+        ("rms_norm", rms_norm, "llama", "prefill-8", 1, "RMSNorm", 1),
+        ("activation", swiglu_halves, "llama", "prefill-8", 1, "SiluAndMul", LAYERS),
+        ("rotary", rotary.reference, "llama", "prefill-8", 1, "RotaryEmbedding", LAYERS),
+        ("flash_attn", flash_attn.reference, "llama", "prefill-8", 1, "FlashAttnPrefill", LAYERS),
+        ("matmul", functional.linear, "llama", "prefill-8", 1, "Linear", LAYERS),
+        ("paged_attention", paged_attention.torch_paged, "llama", "decode-2", 1, "FlashAttnDecode", LAYERS),
+        ("mlp", mlp.reference, "llama", "prefill-8", 2, "LlamaMLP", LAYERS),
+        ("moe", moe.torch_moe, "mixtral", "prefill-8", 2, "FusedMoE", LAYERS),
     ],
 )
-def test_every_level_is_measured_with_equal_logits(operator: str, function: Function, calls: int) -> None:
-    records = measured(operator, function, "prefill-8")
+def test_every_level_is_measured_with_equal_logits(
+    operator: str, function: Function, kind: str, phase: str, level: int, module: str, calls: int
+) -> None:
+    records = measured(operator, function, phase, kind=kind)
 
-    assert {record.outcome for record in records} == {Status.OK}
-    assert {one.effect.level for one in records if one.effect} >= {1, 3, 4}
-    assert effect_of(records, 1).calls == calls
-    whole = effect_of(records, 4)
+    assert [one.err for one in records if one.err] == []
+    assert {one.effect.level for one in records if one.effect} >= {level, 3, 4}
+    first, whole = effect_of(records, level), effect_of(records, 4)
+    assert (first.module.partition(" ")[0], first.calls) == (module, calls)
     assert whole.called == whole.replaced > 0
+    assert whole.predicted_ms is not None
     assert records[-1].corr["relative_error"] < 1e-5
     assert records[-1].corr["top1"] == 1.0
-
-
-def test_attention_to_the_paged_cache_is_replaced_where_a_model_decodes() -> None:
-    records = measured("paged_attention", paged_attention.torch_paged, "decode-2")
-
-    assert {record.outcome for record in records} == {Status.OK}
-    assert effect_of(records, 1).calls == LAYERS
-    assert records[-1].corr["relative_error"] < 1e-5
-
-
-def test_attention_that_ignores_the_lengths_of_contexts_is_an_error() -> None:
-    def whole_blocks(query, keys, values, tables, seq_lens, **options):
-        ends = torch.full_like(seq_lens, tables.shape[1] * keys.shape[1])
-        return paged_attention.torch_paged(query, keys, values, tables, ends, **options)
-
-    records = measured("paged_attention", whole_blocks, "decode-2")
-
-    name = "FlashAttnDecode computes something else with the implementation with shorter contexts"
-    assert all(name in reason_of(record) for record in records)
 
 
 def test_the_head_s_embedding_is_replaced_but_never_called() -> None:
@@ -238,20 +208,6 @@ def test_the_head_s_embedding_is_replaced_but_never_called() -> None:
     assert effect_of(records, 1).calls == 1
     assert effect_of(records, 4).missing == ["lm_head.embedding"]
     assert records[-1].corr["top1"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("operator", "function", "kind", "block"),
-    [("mlp", mlp.reference, "llama", "LlamaMLP"), ("moe", moe.torch_moe, "mixtral", "FusedMoE")],
-)
-def test_a_whole_block_is_replaced(operator: str, function: Function, kind: str, block: str) -> None:
-    records = measured(operator, function, "prefill-8", kind=kind)
-
-    assert {record.outcome for record in records} == {Status.OK}, [one.err for one in records]
-    assert (records[0].effect.level, records[0].effect.module) == (2, block)
-    assert effect_of(records, 3).module.endswith("DecoderLayer")
-    assert effect_of(records, 4).called == LAYERS
-    assert effect_of(records, 4).predicted_ms is not None
 
 
 def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
@@ -327,125 +283,125 @@ def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
     assert whole.missing == [f"model.layers.{layer}.mlp.act_fn" for layer in range(LAYERS)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (lambda _: None, "RMSNorm returns nothing with it, not float32[8, 48]"),
-        (lambda x: x.half(), "RMSNorm returns float16[8, 48] with it, not float32[8, 48]"),
-        (lambda x: x[None], "RMSNorm returns float32[1, 8, 48] with it, not float32[8, 48]"),
-        (lambda x: [x], "RMSNorm returns a tuple of float32[8, 48] with it, not float32[8, 48]"),
-    ],
-)
-def test_a_result_of_another_type_or_shape_is_named(changed: Function, message: str) -> None:
-    def mine(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
-        found = rms_norm(x, weight, residual, eps)
-        return changed(found) if residual is None else (changed(found[0]), found[1])
-
-    (record,) = measured("rms_norm", mine, "prefill-8")
-
-    assert record.err.msg == message
-
-
 def _kept(function: Function) -> Function:
     results: dict[Any, Any] = {}
     return lambda *given: results.setdefault(given[0].shape, function(*given))
 
 
-def _kept_for_the_same_tensor(function: Function) -> Function:
-    results: list[tuple[Tensor, Any]] = []
-
-    def kept(*given: Any) -> Any:
-        for one, result in results:
-            if one is given[0]:
-                return result
-        results.append((given[0], function(*given)))
-        return results[-1][1]
-
-    return kept
+def _kept_for_the_same_tensor() -> Function:
+    results: dict[int, Any] = {}
+    return lambda x, *rest: results.setdefault(id(x), (x, rms_norm(x, *rest)))[1]
 
 
-def _then(function: Function, change: Callable[[Any, Any], object]) -> Function:
-    def changing(*given: Any) -> Any:
+def _overwriting(x: Tensor, *rest: Any) -> Any:
+    found = rms_norm(x, *rest)
+    x.mul_(1.01)
+    return found
+
+
+def _scaling_the_weight(x: Tensor, weight: Tensor, *rest: Any) -> Any:
+    found = rms_norm(x, weight, *rest)
+    weight.data[:1].mul_(1.01)
+    return found
+
+
+def _scaled(function: Function, factor: float, first: int = 0) -> Function:
+    """Return a function whose rows from the ``first`` one are scaled."""
+
+    def scaled(*given: Any) -> Any:
         found = function(*given)
-        change(given, found)
+        found[first:].mul_(factor)
         return found
 
-    return changing
+    return scaled
+
+
+def _first_result(change: Function) -> Function:
+    """Return a norm with another result, where it gets no residual."""
+
+    def mine(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        found = rms_norm(x, weight, residual, eps)
+        return change(found) if residual is None else (change(found[0]), found[1])
+
+    return mine
+
+
+def _with_first_weight() -> Function:
+    kept: dict[torch.Size, Tensor] = {}
+    return lambda x, weight, *rest: rms_norm(x, kept.setdefault(weight.shape, weight), *rest)
+
+
+def _whole_blocks(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, seq_lens: Tensor) -> Tensor:
+    ends = torch.full_like(seq_lens, tables.shape[1] * keys.shape[1])
+    return paged_attention.torch_paged(query, keys, values, tables, ends)
+
+
+def _wrong_after_some_calls() -> Function:
+    calls = itertools.count()
+    return lambda x, *rest: rms_norm(x if next(calls) < 10 * NORMS else x + 1, *rest)
+
+
+OTHER = "computes something else with the implementation"
+OWN_EPS = lambda *inputs: rms_norm(*inputs[:3], 1e-6)  # noqa: E731 - of the model it is 0.01
+THEIRS = {"framework": TRANSFORMERS}
+MOE = HALF | {"kind": "qwen3_moe"}
 
 
 @pytest.mark.parametrize(
-    ("operator", "phase", "function", "message"),
+    ("operator", "function", "phase", "options", "message"),
     [
-        ("rotary", "prefill-8", _kept(rotary.reference), "logits differ by"),
+        ("rms_norm", _first_result(lambda _: None), "prefill-8", {}, "returns nothing with it, not float32"),
         (
             "rms_norm",
+            _first_result(Tensor.half),
             "prefill-8",
-            _kept_for_the_same_tensor(rms_norm),
-            "RMSNorm computes something else with the implementation after its inputs changed: output 0",
+            {},
+            "returns float16[8, 48] with it",
         ),
+        ("rms_norm", _first_result(lambda x: x[None]), "prefill-8", {}, "returns float32[1, 8, 48] with it"),
+        ("rms_norm", _first_result(lambda x: [x]), "prefill-8", {}, "returns a tuple of float32[8, 48] with"),
+        ("rms_norm", OWN_EPS, "decode-2", {}, f"RMSNorm {OTHER}: output 0 differs by"),
+        ("rms_norm", OWN_EPS, "decode-2", THEIRS, OTHER),
+        ("rms_norm", _wrong_after_some_calls(), "prefill-4", {}, OTHER),
+        (
+            "rms_norm",
+            _kept_for_the_same_tensor(),
+            "prefill-8",
+            HALF,
+            f"{OTHER} after its inputs",
+        ),
+        ("rms_norm", _with_first_weight(), "prefill-8", HALF, f"RMSNorm with residual {OTHER}: output 0"),
+        ("rms_norm", _overwriting, "prefill-8", HALF, "overwrites its input"),
+        (
+            "rms_norm",
+            _scaling_the_weight,
+            "prefill-8",
+            HALF,
+            "weights of the model, such as",
+        ),
+        ("rotary", _kept(rotary.reference), "prefill-8", HALF, "logits differ by"),
+        ("rotary", rotary.reference, "decode-2", THEIRS, "the model has no module RotaryEmbedding"),
+        ("activation", _scaled(swiglu_halves, 1.012), "prefill-8", HALF, "output 0 differs by 0.01"),
         (
             "activation",
+            _scaled(swiglu_halves, 1.2, 900),
             "prefill-901",
-            _then(swiglu_halves, lambda _, found: found[900:].mul_(1.2)),
-            "output 0 differs by 0.2 of the norm of a row or column",
+            HALF,
+            "0.2 of the norm of a row",
         ),
-        (
-            "activation",
-            "prefill-8",
-            _then(swiglu_halves, lambda _, found: found.mul_(1.012)),
-            "output 0 differs by 0.01",
-        ),
-        (
-            "rms_norm",
-            "prefill-8",
-            _then(rms_norm, lambda given, _: given[0].mul_(1.01)),
-            "RMSNorm overwrites its input with the implementation, which does not declare in_place=True",
-        ),
-        (
-            "rms_norm",
-            "prefill-8",
-            _then(rms_norm, lambda given, _: given[1].data[:1].mul_(1.01)),
-            "the implementation changes weights of the model, such as model.layers.0.input_layernorm.weight",
-        ),
+        ("moe", _scaled(moe.torch_moe, 0.7, 900), "prefill-901", MOE, "0.3 of the norm of a row"),
+        ("paged_attention", _whole_blocks, "decode-2", {}, f"{OTHER} with shorter contexts"),
+        ("flash_attn", flash_attn.reference, "decode-2", {}, "calls no FlashAttnPrefill in decode-2"),
     ],
 )
-def test_what_is_wrong_by_less_than_half_precision_allows_is_named(
-    operator: str, phase: str, function: Function, message: str
+@transformers_only
+def test_what_changes_the_result_or_nothing_is_one_record_with_the_reason(
+    operator: str, function: Function, phase: str, options: dict[str, str], message: str
 ) -> None:
-    (record,) = measured(operator, function, phase, dtype="bfloat16")
+    (record,) = measured(operator, function, phase, **options)
 
-    assert message in reason_of(record)
-
-
-def test_a_token_of_a_mixture_that_is_wrong_is_named() -> None:
-    def mine(*given: Any) -> Tensor:
-        found = moe.torch_moe(*given)
-        return torch.cat((found[:-1], found[-1:] * 0.7))
-
-    (record,) = measured("moe", mine, "prefill-901", kind="qwen3_moe", dtype="bfloat16")
-
-    assert "output 0 differs by 0.3 of the norm of a row or column" in reason_of(record)
-
-
-def test_tokens_whose_experts_are_tied_are_known() -> None:
-    logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0], [2.0, 2.0, 1.0]])
-
-    assert untied_tokens(logits, 2).tolist() == [True, False, True]
-    assert untied_tokens(logits, 3).tolist() == [True] * 3
-
-
-def test_a_kernel_that_keeps_the_weight_of_the_first_module_is_found_where_logits_hardly_differ() -> None:
-    kept: dict[torch.Size, Tensor] = {}
-
-    def keeping(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
-        return rms_norm(x, kept.setdefault(weight.shape, weight), residual, eps)
-
-    (record,) = measured("rms_norm", keeping, "prefill-8", dtype="bfloat16")
-
-    assert (
-        record.err.msg
-        == "RMSNorm with residual computes something else with the implementation: output 0 differs by 0.034 of its norm"
-    )
+    assert record.outcome in {Status.ERROR, Status.UNSUPPORTED}
+    assert message in record.err.msg
 
 
 @pytest.mark.parametrize(
@@ -480,23 +436,6 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
     assert f"{message} in a timed pass: " in reason_of(record)
 
 
-def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
-    calls: list[int] = []
-
-    def right_for_some_calls(*inputs: Any) -> Any:
-        calls.append(1)
-        normalized = rms_norm(*inputs)
-        if len(calls) < 10 * NORMS:
-            return normalized
-        return torch.zeros_like(normalized) if isinstance(normalized, Tensor) else normalized
-
-    (record,) = measured("rms_norm", right_for_some_calls, "prefill-4")
-
-    assert record.status is Status.ERROR
-    assert "computes something else with the implementation" in reason_of(record)
-    assert len(calls) > 10 * NORMS
-
-
 def test_passes_are_timed_with_other_tokens_each() -> None:
     seen: list[Tensor] = []
 
@@ -509,27 +448,6 @@ def test_passes_are_timed_with_other_tokens_each() -> None:
 
     different = {one.numpy().tobytes() for one in seen}
     assert len(different) > 6
-
-
-@pytest.mark.parametrize(
-    ("operator", "function", "phase", "message"),
-    [
-        ("flash_attn", flash_attn.reference, "decode-2", "the model calls no FlashAttnPrefill in decode-2"),
-        (
-            "rms_norm",
-            lambda *inputs: rms_norm(*inputs[:3], 1e-6),  # its own eps, which is 0.01 in the model
-            "decode-2",
-            "RMSNorm computes something else with the implementation: output 0 differs by",
-        ),
-    ],
-)
-def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
-    operator: str, function: Function, phase: str, message: str
-) -> None:
-    (record,) = measured(operator, function, phase)
-
-    assert record.outcome in {Status.ERROR, Status.UNSUPPORTED}
-    assert message in record.err.msg
 
 
 @transformers_only
@@ -618,26 +536,6 @@ def test_implementations_train_transformers_models_with_equal_gradients(
 
 
 @transformers_only
-@pytest.mark.parametrize(
-    ("operator", "function", "message"),
-    [
-        ("rotary", rotary.reference, "the model has no module RotaryEmbedding"),
-        (
-            "rms_norm",
-            lambda *inputs: rms_norm(*inputs[:3], 1e-6),
-            "computes something else with the implementation",
-        ),
-    ],
-)
-def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
-    operator: str, function: Function, message: str
-) -> None:
-    (record,) = measured(operator, function, "decode-2", framework=TRANSFORMERS)
-
-    assert message in record.err.msg
-
-
-@transformers_only
 def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
     asked = request("llama", framework=TRANSFORMERS)
     step = TransformersPass(transformers_model(asked, "cpu"), "cpu", "decode-2")
@@ -647,89 +545,6 @@ def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
 
     assert first.shape == (2, HUGGINGFACE["llama"]["vocab_size"])
     assert torch.equal(first, second)
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
-def test_logits_are_compared_with_the_same_experts(
-    monkeypatch: pytest.MonkeyPatch, framework: str, kind: str
-) -> None:
-    asked = request(kind)
-    if framework:
-        model = transformers_model(asked, "cpu")
-        step = TransformersPass(model, "cpu", "prefill-64")
-    else:
-        model = random_model(asked, "cpu")
-        step = PagedPass(model, "cpu", "prefill-64")
-    routers = {type(one) for one in model.modules() if "TopK" in type(one).__name__}
-    (router,) = routers
-    forward = router.forward
-
-    def choose_others(self: Any, x: Tensor) -> Any:
-        *rest, experts = forward(self, x)
-        others = experts.clone()
-        others[::8] = (others[::8] + 1) % HUGGINGFACE[kind].get("num_experts", 4)
-        return *rest, others
-
-    def changed() -> Tensor:
-        with monkeypatch.context() as patch:
-            patch.setattr(router, "forward", choose_others)
-            return step()
-
-    with torch.no_grad():
-        assert compare_logits(changed(), step()).data["relative_error"] > 1e-4
-        found = compare_with_same_experts([model], step, changed, compare_logits)
-
-    assert found.data["relative_error"] < 1e-6
-    assert 7 / 8 <= found.data["experts"] < 1  # a pair of experts can be the same after the change
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
-def test_times_with_and_without_an_implementation_are_those_of_the_same_experts(
-    framework: str, kind: str
-) -> None:
-    model = (transformers_model if framework else random_model)(request(kind), "cpu")
-    changed = deepcopy(model)
-    with torch.no_grad():
-        weights = next(changed.parameters())
-        weights.copy_(weights.flip(0))
-
-    def experts(one: torch.nn.Module) -> Tensor:
-        found: list[Tensor] = []
-        routers = [module for module in one.modules() if "TopK" in type(module).__name__]
-        hooks = [module.register_forward_hook(lambda *args: found.append(args[2][-1])) for module in routers]
-        pass_of(one)()
-        for hook in hooks:
-            hook.remove()
-        return torch.stack(found)
-
-    def pass_of(one: Any) -> PagedPass | TransformersPass:
-        return (TransformersPass if framework else PagedPass)(one, "cpu", "prefill-64")
-
-    with torch.no_grad():
-        expected, own = experts(model), experts(changed)
-        with keep_experts([model, changed], pass_of(model)):
-            kept = experts(changed)
-
-    assert torch.equal(kept, expected)
-    assert not torch.equal(own, expected)
-
-
-def test_logits_are_compared_without_ties() -> None:
-    expected = torch.tensor([[0.0, 1.0, 3.0], [2.0, 2.0, 0.0], [5.0, 0.0, 1.0]])
-    found = expected.clone()
-    found[1, 0] = 2.5  # was tied
-    found[2, 2] = 6.0
-
-    same = compare_logits(expected, expected)
-    assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0, "untied": 2}, "")
-    assert compare_logits(found, expected).data["top1"] == 0.5
-    assert compare_logits(found, expected).data["kl"] > 0
-    rounded = [torch.randn(1, 256, generator=torch.Generator().manual_seed(seed)) for seed in range(64)]
-    assert min(compare_logits(one * (1 + 1e-7), one).data["kl"] for one in rounded) == 0
-    assert compare_logits(found, expected).beyond.startswith("logits differ by")
-    assert not compare_logits(expected * 1.002, expected, 3).beyond
 
 
 def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
@@ -846,16 +661,8 @@ def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:
 def test_of_passes_at_the_power_limit_the_fastest_of_each_group_counts() -> None:
     slowed = [0.0, 1.0, 2.0, 0.5]
     rounds = [
-        [
-            (side, ms + slowed[(number + place) % 4])
-            for place in range(2)
-            for side, ms in (("baseline", 50.0), ("candidate", 49.0))
-        ]
-        for number in range(12)
+        [("baseline", 50.0 + slowed[(number + place) % 4]) for place in range(2)] for number in range(12)
     ]
 
-    assert fastest(rounds) == {"baseline": [50.0] * 6, "candidate": [49.0] * 6}
-    assert fastest(rounds[:2]) == {
-        "baseline": [50.0, 51.0, 51.0, 52.0],
-        "candidate": [49.0, 50.0, 50.0, 51.0],
-    }
+    assert fastest(rounds) == {"baseline": [50.0] * 6}
+    assert fastest(rounds[:2]) == {"baseline": [50.0, 51.0, 51.0, 52.0]}

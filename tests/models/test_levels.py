@@ -31,11 +31,15 @@ def test_each_class_of_a_level_is_in_the_graph_and_uses_no_higher_level() -> Non
         ("LlamaForCausalLM", {"LlamaDecoderLayer", "LlamaMLP", "RMSNorm"}, {"FusedMoE", "TopKSoftmax"}),
         ("MixtralForCausalLM", {"MixtralMoE", "FusedMoE"}, {"LlamaMLP", "Qwen3MoeSparseMoeBlock"}),
         ("LlamaDecoderLayer", {"LlamaAttention", "LlamaMLP", "RMSNorm"}, {"MixtralMoE"}),
-        ("LlamaAttention", {"StoreKVCache", "FlashAttnPrefill", "FlashAttnDecode", "AllReduce"}, {"SiluAndMul"}),
+        (
+            "LlamaAttention",
+            {"StoreKVCache", "FlashAttnPrefill", "FlashAttnDecode", "AllReduce"},
+            {"SiluAndMul"},
+        ),
         ("QKVParallelLinear", {"ColumnParallelLinear", "Linear"}, {"AllReduce"}),
         ("RowParallelLinear", {"Linear", "AllReduce"}, {"ColumnParallelLinear"}),
     ],
-)  # fmt: skip
+)
 def test_a_class_reaches_what_the_hierarchy_says(name: str, used: set[str], unused: set[str]) -> None:
     assert reached(name) >= used
     assert not reached(name) & unused

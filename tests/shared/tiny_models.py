@@ -1,6 +1,10 @@
 """Tiny models of every supported kind, with random weights under the names of Hugging Face's checkpoints."""
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from tiny_configs import HUGGINGFACE
@@ -19,67 +23,32 @@ def tiny_config(kind: str) -> ModelConfig:
     return config_from_huggingface({"model_type": kind, **HUGGINGFACE[kind]}, f"tiny {kind}")
 
 
-def randomize(name: str, weight: Tensor) -> None:
-    """Fill a weight so that each layer changes the result."""
-    with torch.no_grad():
-        weight.normal_(mean=1.0 if "norm" in name else 0.0, std=0.15)
+@cache
+def reference_model(kind: str) -> Any:
+    """Return transformers' model with weights with which each layer changes the result."""
+    import transformers  # slow
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **HUGGINGFACE[kind])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for name, weight in model.named_parameters():
+        weight.data.normal_(mean=1.0 if "norm" in name else 0.0, std=0.15)
+    return model
 
 
-def random_checkpoint(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Return whole weights with the names that Hugging Face's checkpoints have."""
-    hidden, head = config.hidden_size, config.head_dim
-    sizes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config.vocab_size, hidden),
-        "model.norm.weight": (hidden,),
-    }
-    if not config.tie_word_embeddings:
-        sizes["lm_head.weight"] = (config.vocab_size, hidden)
-    for layer in range(config.num_hidden_layers):
-        path = f"model.layers.{layer}"
-        sizes[f"{path}.input_layernorm.weight"] = sizes[f"{path}.post_attention_layernorm.weight"] = (hidden,)
-        heads = {
-            "q": config.num_attention_heads,
-            "k": config.num_key_value_heads,
-            "v": config.num_key_value_heads,
-        }
-        for key, count in heads.items():
-            sizes[f"{path}.self_attn.{key}_proj.weight"] = (count * head, hidden)
-            if config.qkv_bias:
-                sizes[f"{path}.self_attn.{key}_proj.bias"] = (count * head,)
-            if config.qk_norm and key != "v":
-                sizes[f"{path}.self_attn.{key}_norm.weight"] = (head,)
-        sizes[f"{path}.self_attn.o_proj.weight"] = (hidden, config.num_attention_heads * head)
-        sizes |= _feed_forward_sizes(config, path)
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.randn(size, generator=generator) * 0.15 + (1.0 if "norm" in name else 0.0)
-        for name, size in sizes.items()
-    }
+@cache
+def random_checkpoint(kind: str) -> dict[str, Tensor]:
+    """Return the whole weights of that model, as transformers saves them."""
+    from safetensors.torch import load_file
+
+    with TemporaryDirectory() as folder:
+        reference_model(kind).save_pretrained(folder)
+        return load_file(Path(folder, "model.safetensors"))
 
 
-def _feed_forward_sizes(config: ModelConfig, path: str) -> dict[str, tuple[int, ...]]:
-    hidden, experts = config.hidden_size, config.experts
-    if experts is None:
-        up = (config.intermediate_size, hidden)
-        return {f"{path}.mlp.{key}_proj.weight": up for key in ("gate", "up")} | {
-            f"{path}.mlp.down_proj.weight": up[::-1]
-        }
-    mixtral = config.model_type == "mixtral"
-    block = f"{path}.block_sparse_moe" if mixtral else f"{path}.mlp"
-    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
-    sizes: dict[str, tuple[int, ...]] = {f"{block}.gate.weight": (experts.num_experts, hidden)}
-    for expert in range(experts.num_experts):
-        for key in (gate, up):
-            sizes[f"{block}.experts.{expert}.{key}.weight"] = (experts.intermediate_size, hidden)
-        sizes[f"{block}.experts.{expert}.{down}.weight"] = (hidden, experts.intermediate_size)
-    return sizes
-
-
-def loaded_model(
-    config: ModelConfig, checkpoint: dict[str, Tensor], rank: int = 0, size: int = 1
-) -> CausalLM:
+def loaded_model(kind: str, checkpoint: dict[str, Tensor], rank: int = 0, size: int = 1) -> CausalLM:
     """Return one rank's model in float32 with an empty cache."""
-    model = build_model(config, "cpu", rank=rank, size=size, dtype=torch.float32)
+    model = build_model(tiny_config(kind), "cpu", rank=rank, size=size, dtype=torch.float32)
     loaded = model.load_weights(checkpoint.items())
     assert loaded == {name for name, _ in model.named_parameters()}
     model.allocate_kv_cache(BLOCKS, BLOCK_SIZE)
@@ -100,6 +69,7 @@ def logits(model: CausalLM, sequences: Sequence[Tensor], new: Sequence[int], tab
         return model.compute_logits(model(input_ids, positions))
 
 
-def random_tokens(config: ModelConfig, *lengths: int) -> list[Tensor]:
+def random_tokens(*lengths: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return [torch.randint(config.vocab_size, (length,), generator=generator) for length in lengths]
+    vocabulary = HUGGINGFACE["llama"]["vocab_size"]
+    return [torch.randint(vocabulary, (length,), generator=generator) for length in lengths]
