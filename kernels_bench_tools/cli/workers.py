@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -36,14 +35,16 @@ def workers(
         port: Port of the scheduler; 0 for any free port.
     """
     require_distributed()
-    from kernels_bench_tools.cluster.start import WorkerOptions, run_workers, visible_gpus
+    from kernels_bench_tools.cluster.start import run_workers, visible_gpus, worker_arguments
 
     gpus = visible_gpus()
-    run_workers(WorkerOptions(scheduler, host, port, count, gpus), partial(_announce, gpus))
+    started = worker_arguments(gpus, count)
 
+    def announce(address: str) -> None:
+        number = len(started)
+        what = f"GPU{'s' if number != 1 else ''} {', '.join(gpus[:number])}" if gpus else "no GPU"
+        print(f"{plural(number, 'worker')} ({what}) at {address}", file=sys.stderr)
+        print(f"kbt build --cluster {address}", flush=True)
+        print("Press Ctrl-C to stop.", file=sys.stderr)
 
-def _announce(gpus: list[str], address: str, count: int) -> None:
-    what = f"GPU{'s' if count != 1 else ''} {', '.join(gpus[:count])}" if gpus else "no GPU"
-    print(f"{plural(count, 'worker')} ({what}) at {address}", file=sys.stderr)
-    print(f"kbt build --cluster {address}", flush=True)
-    print("Press Ctrl-C to stop.", file=sys.stderr)
+    run_workers(scheduler, host, port, started, announce)

@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -26,7 +26,6 @@ from kernels_bench_tools.cluster.payload import (
     Shipment,
     code_digest,
     pack,
-    runner_digest,
     write_files,
 )
 from kernels_bench_tools.cluster.worker import WorkerInfo, describe_worker, run_shipment
@@ -43,42 +42,33 @@ from kernels_bench_tools.run.session import Session
 
 CONNECT_SECONDS = 5
 """How long a scheduler may take to answer."""
-ARRIVAL_SECONDS = 10.0
-"""How long a build waits for the first worker."""
-REPLACEMENT_SECONDS = 30.0
-"""How long a build waits for a worker when all are lost: a lost one may be started again."""
+ARRIVAL_SECONDS, REPLACEMENT_SECONDS = 10.0, 30.0
+"""How long a build waits for the first worker, and for another when all are lost: a lost one may be started again."""
 MAX_LOSSES = 3
 """Lost workers after which the cell that was running each time counts as the cause."""
-
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.05
 
 
 @dataclass
 class _Attempt:
     """One attempt to run cells on a worker."""
 
-    candidates: list[str]
-    """Addresses of the workers that it may run on."""
     group: str
     worker: str = ""
     """The worker that it runs on; empty before it has started."""
     cell: str = ""
     """The cell that started last; empty before one has."""
-    changed: threading.Event = field(default_factory=threading.Event)
-    """Set when it has ended, or a worker was lost."""
 
 
 class ClusterExecutor:
     """The workers of the Dask scheduler at ``address``, such as ``tcp://host:8786``."""
 
     def __init__(self, address: str, project: Project, environment: str, progress: Progress) -> None:
-        self._address = address
-        self._project = project
-        self.environment = environment
-        self._progress = progress
+        self._where = f"cluster {address}"
+        self._hint = f"Start some with `kbt workers {address}`, and then the same build"
+        self._project, self.environment, self._progress = project, environment, progress
         self._topic = f"kbt-{uuid.uuid4().hex}"
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
+        self._stopped, self._lock = threading.Event(), threading.Lock()
         self._attempts: dict[str, _Attempt] = {}
         self._lost: set[str] = set()
         """Addresses of workers that are gone."""
@@ -94,13 +84,11 @@ class ClusterExecutor:
         except BaseException:
             self.close()
             raise
-        infos = [info for info in self._workers.values() if info is not None]
-        self.device = infos[0].device
-        self.identity = infos[0].identity
+        workers = [info for info in self._workers.values() if info is not None]
+        self.device, self.identity = workers[0].device, workers[0].identity
         # A power of two, since the scheduler adds and subtracts shares.
-        self._slots = 1 << (min(info.threads for info in infos).bit_length() - 1)
-        self.jobs = self._slots * len(infos)
-        self.sessions = len(infos)
+        self._slots = 1 << (min(info.threads for info in workers).bit_length() - 1)
+        self.jobs, self.sessions = self._slots * len(workers), len(workers)
 
     def prepare(self, *_: object, **__: object) -> dict[CellName, Prepared]:
         """Do nothing: a worker makes the environments of the cells that it runs."""
@@ -135,63 +123,67 @@ class ClusterExecutor:
         waiting = {str(task.node.name): task for task in tasks}
         losses: Counter[str] = Counter()
         results: dict[CellName, StoredResult] = {}
+
+        def fail(name: str, status: Status, failure: Failure) -> None:
+            task = waiting.pop(name)
+            results[task.node.name] = finish(task, status, failure, transient=True)
+
         while waiting:
-            usable = self._usable_workers(
-                REPLACEMENT_SECONDS, "has no worker left; finished results are kept"
-            )
-            used = self._used.get(group, "")
-            attempt = _Attempt([used] if used in usable else usable, group)
-            # After a loss a cell runs alone, so that the cause is known.
-            share = 1.0 if group or losses else 1.0 / self._slots
+            missing = "has no worker left; finished results are kept"
+            usable = self._usable_workers(REPLACEMENT_SECONDS, missing)
+            candidates = [self._used[group]] if self._used.get(group) in usable else usable
             shipment = pack(self._project, self.environment, list(waiting.values()))
             changes = {name: change for name, task in waiting.items() if (change := task.changed_input())}
             for name, change in changes.items():
-                task, failure = waiting.pop(name), outdated(f"{change} since this build began")
-                results[task.node.name] = finish(task, Status.INVALID, failure, transient=True)
+                fail(name, Status.INVALID, outdated(f"{change} since this build began"))
             if changes:
                 continue
-            entries = self._try(attempt, shipment, share)
+            attempt = self._attempts[shipment.attempt] = _Attempt(group)
+            # After a loss a cell runs alone, so that the cause is known.
+            share = 1.0 if group or losses else 1.0 / self._slots
+            try:
+                entries = self._try(attempt, candidates, shipment, share)
+            finally:
+                del self._attempts[shipment.attempt]
             if entries is not None:
                 for name, (result, files) in entries.items():
                     write_files(waiting[name].draft.folder, files)
                     results[waiting[name].node.name] = result
                 return results
-            losses[attempt.cell] += 1
-            count, where = losses[attempt.cell], f"worker {attempt.worker or attempt.candidates[0]} was lost"
-            if attempt.cell:
-                where += f" while {attempt.cell} ran"
-            elif count == MAX_LOSSES:
+            cell, where = attempt.cell, f"worker {attempt.worker or candidates[0]} was lost"
+            losses[cell] += 1
+            last = losses[cell] == MAX_LOSSES
+            if last and not cell:
                 raise ProjectError(where, f"{MAX_LOSSES} times in a row before a cell ran")
-            next_step = "not tried again" if count == MAX_LOSSES else "trying again on another worker"
-            self._progress.note(f"{where}; {next_step} ({count} of {MAX_LOSSES})")
-            if count == MAX_LOSSES:
-                task = waiting.pop(attempt.cell)
+            where += f" while {cell} ran" if cell else ""
+            next_step = "not tried again" if last else "trying again on another worker"
+            self._progress.note(f"{where}; {next_step} ({losses[cell]} of {MAX_LOSSES})")
+            if last:
                 message = f"its worker was lost {MAX_LOSSES} times while it ran"
-                failure = Failure(type="WorkerLost", msg=message)
-                results[task.node.name] = finish(task, Status.CRASHED, failure, transient=True)
+                fail(cell, Status.CRASHED, Failure(type="WorkerLost", msg=message))
         return results
 
-    def _try(self, attempt: _Attempt, shipment: Shipment, share: float) -> dict[str, PackedEntry] | None:
+    def _try(
+        self, attempt: _Attempt, candidates: list[str], shipment: Shipment, share: float
+    ) -> dict[str, PackedEntry] | None:
         """Run cells on a worker, and return their results and files; None if the worker was lost."""
-        self._attempts[shipment.attempt] = attempt
+        kind = "session" if attempt.group else "cell"
         future = self._client.submit(
             run_shipment,
             shipment,
             self._topic,
-            workers=attempt.candidates,
+            workers=candidates,
             resources={DEVICE: share},
             priority=1 if attempt.group else 0,
-            key=f"kbt-{'session' if attempt.group else 'cell'}-{shipment.attempt}",
+            key=f"kbt-{kind}-{shipment.attempt}",
             pure=False,
         )
-        future.add_done_callback(lambda _: attempt.changed.set())
         try:
             while not future.done():
                 self._check()
-                if attempt.worker in self._lost or self._lost.issuperset(attempt.candidates):
+                if attempt.worker in self._lost or self._lost.issuperset(candidates):
                     return None
-                attempt.changed.wait(_POLL_SECONDS)
-                attempt.changed.clear()
+                time.sleep(_POLL_SECONDS)
             entries: dict[str, PackedEntry] = future.result()
             return entries
         except (KilledWorker, InterruptedBuildError):
@@ -201,7 +193,6 @@ class ClusterExecutor:
             self._check()
             raise self._scheduler_gone() from None
         finally:
-            del self._attempts[shipment.attempt]
             if not future.done() and self._client.status == "running":
                 future.cancel()
             future.release()
@@ -214,28 +205,24 @@ class ClusterExecutor:
 
     def _scheduler_gone(self) -> ProjectError:
         what = "the scheduler is gone; finished results are kept"
-        return ProjectError(f"cluster {self._address}", what, "", "Start it again, and then the same build")
+        return ProjectError(self._where, what, "", "Start it again, and then the same build")
 
     def _on_worker_event(self, event: dict[str, Any]) -> None:
-        """Note a lost worker; called in a thread that must not block."""
         if event.get("action") == "remove-worker":
             self._lost.add(event["worker"])
-            for attempt in list(self._attempts.values()):
-                attempt.changed.set()
 
     def _on_step(self, event: dict[str, Any]) -> None:
         """Report a step of an attempt; called in a thread that must not block."""
-        attempt = self._attempts.get(event["attempt"])
-        if attempt is None or attempt.worker in self._lost:  # of an attempt that was, or will be, given up
+        running, step, arguments = self._attempts.get(event["attempt"]), event["step"], event["arguments"]
+        if running is None or running.worker in self._lost:  # it was, or will be, given up
             return
-        step, arguments = event["step"], event["arguments"]
         if step == "assigned":
-            attempt.worker = arguments[0]
-            if attempt.group:
-                self._used[attempt.group] = attempt.worker
+            running.worker = arguments[0]
+            if running.group:
+                self._used[running.group] = running.worker
             return
         if step in {"cell_started", "process_started"}:
-            attempt.cell = arguments[0]
+            running.cell = arguments[0]
         if step not in {"build_started", "cell_started"}:  # the build itself has reported these
             getattr(self._progress, step)(*arguments)
 
@@ -249,17 +236,15 @@ class ClusterExecutor:
                     addresses = sorted(self._client.nthreads())
                 except (OSError, RuntimeError):
                     raise self._scheduler_gone() from None
-                self._add_workers([one for one in addresses if one not in self._workers])
+                if new := [address for address in addresses if address not in self._workers]:
+                    self._add_workers(new)
             if usable := [one for one in addresses if self._workers.get(one) and one not in self._lost]:
                 return usable
             if time.monotonic() > deadline:
-                hint = f"Start some with `kbt workers {self._address}`, and then the same build"
-                raise ProjectError(f"cluster {self._address}", missing, "", hint)
+                raise ProjectError(self._where, missing, "", self._hint)
             time.sleep(_POLL_SECONDS)
 
     def _add_workers(self, addresses: list[str]) -> None:
-        if not addresses:
-            return
         first = not self._workers
         try:
             answers = self._client.run(
@@ -278,7 +263,7 @@ class ClusterExecutor:
 
     def _checked(self, address: str, answer: WorkerInfo | Exception) -> WorkerInfo:
         """Return a worker's description; one that cannot run cells, or would give other results, is an error."""
-        where, cluster = f"worker {address}", f"cluster {self._address}"
+        where = f"worker {address}"
         if isinstance(answer, ProjectError):
             raise ProjectError(where, str(answer))
         if isinstance(answer, Exception):
@@ -288,20 +273,20 @@ class ClusterExecutor:
         if not answer.has_device:
             hint = f"Start it with `kbt workers`, or with `--resources {DEVICE}=1`"
             raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
-        if answer.code != code_digest(self.environment, runner_digest()):
+        if answer.code != code_digest(self.environment):
             what, same = "has another version of kernels-bench-tools", "the same code on all sides"
             raise ProjectError(where, what, same, "Update it there, and start it again")
         known = ((other, info) for other, info in self._workers.items() if info is not None)
         other, first = next(known, (address, answer))
         if answer.device != first.device:
-            devices = f"{other} has {_device(first)}, {address} has {_device(answer)}"
-            what, same = f"its workers have different devices: {devices}", "one kind of device"
-            raise ProjectError(cluster, what, same, "Use a cluster for each kind")
+            names = [f"{info.device.name} {info.device.driver}".strip() for info in (first, answer)]
+            what = f"its workers have different devices: {other} has {names[0]}, {address} has {names[1]}"
+            raise ProjectError(self._where, what, "one kind of device", "Use a cluster for each kind")
         if answer.identity != first.identity:
             unequal = sorted(set(answer.identity) ^ set(first.identity))
             what = f"its workers {other} and {address} differ in {', '.join(unequal[:5])}"
             remedy = "Install the same packages on all workers"
-            raise ProjectError(cluster, what, "the same environment", remedy)
+            raise ProjectError(self._where, what, "the same environment", remedy)
         return answer
 
 
@@ -321,7 +306,3 @@ def _connect(address: str) -> Any:
             "the address of a Dask scheduler, such as tcp://host:8786",
             "`kbt workers` starts one and prints its address",
         ) from None
-
-
-def _device(info: WorkerInfo) -> str:
-    return f"{info.device.name}{f' (driver {info.device.driver})' if info.device.driver else ''}"

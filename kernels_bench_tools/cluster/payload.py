@@ -34,7 +34,6 @@ DEVICE = "device"
 _PACKAGE_PARTS = ("pyproject.toml", "README.md", "LICENSE", PACKAGE_FOLDER.name, "templates")
 """What this package is built from, in its own checkout."""
 
-
 Files = dict[str, tuple[bytes, int]]
 """Content and mode of files, by their absolute path on the client without the leading slash."""
 
@@ -85,23 +84,28 @@ class Shipment:
 
 def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipment:
     """Return cells as they are sent to a worker; a path source that is too large is a ``ProjectError``."""
-    nodes = {task.node.name: task.node for task in tasks}
-    needed = {name: tasks[0].results[name] for node in nodes.values() for name in node.needs}
+    first, nodes = tasks[0], {task.node.name: task.node for task in tasks}
+    needed = {name: first.results[name] for node in nodes.values() for name in node.needs}
     data = {path for node in nodes.values() for path in node.files}
-    lock = find_lock(tasks[0].node.notebook.path.parent)
+    lock = find_lock(first.node.notebook.path.parent)
     lock = lock.resolve() if lock is not None and lock.is_file() else None
     if lock:
         data.add(lock)
+    folder, sources = project.operators_folder, set[Path]()
+    if folder != PACKAGE_FOLDER / OPERATORS:  # which a worker has
+        sources |= {*operator_modules(folder).values(), *shared_files(folder)}
+    if environment == "uv":
+        sources |= _read_by_headers(project, nodes.values())
     return Shipment(
         project=project,
         environment=environment,
         cells=list(nodes),
-        nodes=[*nodes.values(), *(tasks[0].graph.nodes[name] for name in needed if name not in nodes)],
-        context=tasks[0].context,
-        policy=tasks[0].policy,
+        nodes=[*nodes.values(), *(first.graph.nodes[name] for name in needed if name not in nodes)],
+        context=first.context,
+        policy=first.policy,
         needed={name: (entry.key, pack_entry(entry)) for name, entry in needed.items()},
-        sources=_operators(project) | (_sources(project, nodes.values()) if environment == "uv" else {}),
-        inputs={rootless(path): _read(path) for path in data},
+        sources=_read(sources),
+        inputs=_read(data),
         lock=rootless(lock) if lock else "",
         variables=forwarded_variables(os.environ),
     )
@@ -112,46 +116,32 @@ def rootless(path: Path) -> str:
     return path.relative_to(path.anchor).as_posix()
 
 
-def _sources(project: Project, nodes: Iterable[Node]) -> Files:
-    files: Files = {}
+def _read_by_headers(project: Project, nodes: Iterable[Node]) -> set[Path]:
+    """Return the files that uv reads for the headers of cells: its settings, and packages that path sources name."""
+    found: set[Path] = set()
     sources: set[Path] = set()
     for node in nodes:
-        folders = [one for one in node.notebook.path.parents if one.is_relative_to(project.root)]
-        settings = [one / name for one in folders for name in CONFIGURATIONS if (one / name).is_file()]
-        files |= {rootless(path): _read(path) for path in settings}
+        folders = [folder for folder in node.notebook.path.parents if folder.is_relative_to(project.root)]
+        settings = (folder / name for folder in folders for name in CONFIGURATIONS)
+        found |= {path for path in settings if path.is_file()}
         script = node.notebook.script_path(node.cell)
         written = path_sources(read_header(node.cell.code)).values()
         sources |= {Path(os.path.normpath(script.parent / path)) for path in written}
     for source in sources:
-        files |= _read_source(source)
-    return files
-
-
-def _operators(project: Project) -> Files:
-    folder = project.operators_folder
-    if folder == PACKAGE_FOLDER / OPERATORS:  # a worker has them
-        return {}
-    return {
-        rootless(path): _read(path) for path in (*operator_modules(folder).values(), *shared_files(folder))
-    }
-
-
-def _read_source(source: Path) -> Files:
-    own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
-    found: Files = {}
-    size = 0
-    for part in [source / part for part in _PACKAGE_PARTS] if own else [source]:
-        for path in source_files(part):
-            size += path.stat().st_size
-            if size > SOURCES_LIMIT:
-                what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
-                raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
-            found[rootless(path)] = _read(path)
+        own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
+        parts = [source / part for part in _PACKAGE_PARTS] if own else [source]
+        files = {path for part in parts for path in source_files(part)}
+        if sum(path.stat().st_size for path in files) > SOURCES_LIMIT:
+            what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
+            raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
+        found |= files
     return found
 
 
-def _read(path: Path) -> tuple[bytes, int]:
-    return path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644
+def _read(paths: Iterable[Path]) -> Files:
+    return {
+        rootless(path): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644) for path in paths
+    }
 
 
 def pack_entry(entry: Entry) -> PackedEntry:
@@ -170,24 +160,23 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(data)
 
 
-def runner_digest() -> str:
-    """Return a digest of the code of this package that runs cells, as it is on the disk now."""
-    return _package_digest("*.py", "records/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
-
-
-def code_digest(environment: str, runner: str) -> str:
-    """Return a digest of the code of this package that affects results: ``runner``, and what cells import.
-
-    Cells in environments of their own import the package that their headers name.
-    """
-    if environment == "uv":
-        return runner
-    parts = ("records", "hub", "measure", "operators", "results", "chart")
-    return runner + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
-
-
 def _package_digest(*patterns: str) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for pattern in patterns for path in PACKAGE_FOLDER.glob(pattern)):
         digest.update(f"{path.relative_to(PACKAGE_FOLDER).as_posix()}\0{file_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+_RUNNER = _package_digest("*.py", "records/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
+"""Of the code that this process has loaded, even if the files change later."""
+
+
+def code_digest(environment: str) -> str:
+    """Return a digest of the code of this package that affects results: what runs cells, and what they import.
+
+    Cells in environments of their own import the package that their headers name.
+    """
+    if environment == "uv":
+        return _RUNNER
+    parts = ("records", "hub", "measure", "operators", "results", "chart")
+    return _RUNNER + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))

@@ -24,13 +24,11 @@ from kernels_bench_tools.cluster.payload import (
     code_digest,
     pack_entry,
     rootless,
-    runner_digest,
     write_files,
 )
 from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import Graph, Node
-from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.run.cache.entry import Entry
@@ -43,8 +41,6 @@ from kernels_bench_tools.run.schedule import Execution
 
 _POLL_SECONDS = 0.05
 _ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
-_RUNNER = runner_digest()
-"""Of the code that this process has loaded, even if the files change later."""
 _unpacking = threading.Lock()
 
 
@@ -67,7 +63,7 @@ def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
     return WorkerInfo(
         device=current_device(),
         identity=find_environment(environment).identity(),
-        code=code_digest(environment, _RUNNER),
+        code=code_digest(environment),
         threads=dask_worker.state.nthreads,
         has_device=dask_worker.state.total_resources.get(DEVICE, 0) >= 1,
     )
@@ -91,81 +87,67 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
     tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
     project = replace(shipment.project, root=tree / shipment.root)
     state = project.state / "builds" / shipment.attempt
+    progress, context, cells = ForwardedProgress(receive), shipment.context, shipment.cells
+    environment, cache = find_environment(shipment.environment), CellCache(state)
+    lock = {"KBT_KERNELS_LOCK": str(tree / shipment.lock)} if shipment.lock else {}
     try:
-        execution = _execution(shipment, project, tree, state, ForwardedProgress(receive))
+        results = {}
+        for name, (key, (result, files)) in shipment.needed.items():
+            results[name] = Entry(cache.folder / key, result)
+            results[name].artifacts.mkdir(parents=True)
+            write_files(results[name].folder, files)
+        executor = LocalExecutor(
+            project,
+            current_device(),
+            environment,
+            len(cells),
+            progress,
+            hidden={state: ".kbt", project.root: "", tree: ""},
+            variables=shipment.variables | lock,
+            # Sessions of one build wait for one another where workers share a device.
+            wait_progress=Progress(),
+        )
+        checkout = Checkout(project.root)
+        checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
+        graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
+        measured = context.workloads, context.mode, context.effect
+        execution = Execution(
+            executor=executor,
+            fingerprints=Fingerprints(
+                project, graph, executor.device, environment.name, executor.identity, *measured
+            ),
+            process_counts=[context.processes],
+            cache=cache,
+            checkout=checkout,
+            progress=progress,
+            policy=shipment.policy,
+            results=results,
+        )
         with _interrupted_with_task(worker, execution):
-            execution.run(shipment.cells, set(shipment.cells))
-        return {str(name): pack_entry(execution.results[name]) for name in shipment.cells}
+            execution.run(cells, set(cells))
+        return {str(name): pack_entry(execution.results[name]) for name in cells}
     finally:
         remove_tree(state, project.state)
 
 
 def _unpack(folder: Path, shipment: Shipment) -> Path:
     """Return a folder with the files of a shipment at their paths on the client."""
+
+    def write(target: Path, files: Files) -> None:
+        for name, (content, mode) in files.items():
+            update_file(target / name, content)
+            (target / name).chmod(mode)
+
     tree = folder / "trees" / shipment.tree
     with _unpacking:
         if not tree.is_dir():
             temporary = folder / shipment.attempt
             (temporary / shipment.root).mkdir(parents=True)
-            _write(temporary, shipment.sources)
+            write(temporary, shipment.sources)
             tree.parent.mkdir(exist_ok=True)
             temporary.rename(tree)
-        _write(tree, shipment.inputs)
+        write(tree, shipment.inputs)
     return tree
-
-
-def _write(folder: Path, files: Files) -> None:
-    for name, (content, mode) in files.items():
-        update_file(folder / name, content)
-        (folder / name).chmod(mode)
-
-
-def _execution(
-    shipment: Shipment, project: Project, tree: Path, state: Path, progress: Progress
-) -> Execution:
-    """Return a build of the cells in a cache of their own, with the results of the cells that they need."""
-    device, context = current_device(), shipment.context
-    environment = find_environment(shipment.environment)
-    cache = CellCache(state)
-    results = {}
-    for name, (key, (result, files)) in shipment.needed.items():
-        results[name] = Entry(cache.folder / key, result)
-        results[name].artifacts.mkdir(parents=True)
-        write_files(results[name].folder, files)
-    lock = {"KBT_KERNELS_LOCK": str(tree / shipment.lock)} if shipment.lock else {}
-    executor = LocalExecutor(
-        project,
-        device,
-        environment,
-        len(shipment.cells),
-        progress,
-        hidden={state: ".kbt", project.root: "", tree: ""},
-        variables=shipment.variables | lock,
-        # Sessions of one build wait for one another where workers share a device.
-        wait_progress=Progress(),
-    )
-    checkout = Checkout(project.root)
-    checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
-    graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
-    return Execution(
-        executor=executor,
-        fingerprints=Fingerprints(
-            project,
-            graph,
-            device,
-            environment.name,
-            executor.identity,
-            context.workloads,
-            context.mode,
-            context.effect,
-        ),
-        process_counts=[context.processes],
-        cache=cache,
-        checkout=checkout,
-        progress=progress,
-        policy=shipment.policy,
-        results=results,
-    )
 
 
 def _moved(node: Node, tree: Path) -> Node:

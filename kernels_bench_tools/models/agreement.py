@@ -149,9 +149,9 @@ def error_of_parts(found: Tensor, expected: Tensor) -> float:
     worst = 0.0
     if not expected.numel():
         return worst
-    both = [one.float() for one in (found - expected, expected)]
+    both = [values.float() for values in (found - expected, expected)]
     for axis in range(expected.dim()):
-        errors, norms = (one.movedim(axis, 0).flatten(1).norm(dim=1) for one in both)
+        errors, norms = (values.movedim(axis, 0).flatten(1).norm(dim=1) for values in both)
         usual = norms.square().mean().sqrt().clamp_min(1e-30)
         worst = max(worst, float((errors / norms.clamp_min(usual)).max()))
     return worst
@@ -207,7 +207,7 @@ def _hooked_routers(models: Sequence[nn.Module], hook: Hook) -> Iterator[bool]:
     What a hook returns replaces the output.
     """
     routers = _routers(models)
-    handles = [one.register_forward_hook(partial(hook, path)) for one, path in routers.items()]
+    handles = [router.register_forward_hook(partial(hook, path)) for router, path in routers.items()]
     try:
         yield bool(routers)
     finally:

@@ -45,38 +45,38 @@ class ChangedModel:
         """
         self.config, self.dtype = model.config, model.dtype
         self._plain = self._running = model
-        shared = [*model.parameters(), *model.buffers(), *_functions(model).values()]
-        copied = deepcopy(model, {id(one): one for one in shared})
-        before = {name: one.forward for name, one in _functions(model).items()}
-        weights = _weights(model)
-        changed = _change(copied, change)
+        functions, weights = _functions(model), _weights(model)
+        before = {name: function.forward for name, function in functions.items()}
+        shared = [*model.parameters(), *model.buffers(), *functions.values()]
+        self.copy = deepcopy(model, {id(part): part for part in shared})
+        changed = _change(self.copy, change)
+        self._changed = self.copy if changed is None else changed
         if weights != _weights(model):
             raise EffectError(
                 "the change converts or overwrites weights, which the model without it has, too"
             )
-        self.copy, self._changed = copied, copied if changed is None else changed
-        functions = {
-            name: one
-            for name, one in _functions(model).items()
-            if _function_of(one.forward) is not _function_of(before[name])
+        replaced = {
+            name: function
+            for name, function in functions.items()
+            if _function_of(function.forward) is not _function_of(before[name])
         }
-        self._swapped = [(one, before[name], one.forward) for name, one in functions.items()]
+        self._swapped = [(function, before[name], function.forward) for name, function in replaced.items()]
         for function, forward, _ in self._swapped:
             function.forward = forward
-        self.instances: dict[str, nn.Module] = functions | _replaced(model, copied)
+        self.instances: dict[str, nn.Module] = replaced | _replaced(model, self.copy)
         """What computes with another function, by path, or by name."""
         can = {
-            path: type(one).kernel_layer_name
-            for path, one in (dict(copied.named_modules()) | _functions(copied)).items()
-            if hasattr(type(one), "kernel_layer_name")
+            path: type(module).kernel_layer_name
+            for path, module in (dict(self.copy.named_modules()) | _functions(self.copy)).items()
+            if hasattr(type(module), "kernel_layer_name")
         }
         by_kernels = can.keys() & self.instances.keys()
         self.kept = dict(Counter(name for path, name in can.items() if by_kernels and path not in by_kernels))
         """Instances for which transformers names a kernel, but none for this mode and device, by the kernel's name."""
-        if self._changed is not copied or "" in self.instances:
+        if self._changed is not self.copy or "" in self.instances:
             self.instances.pop("", None)
             self.instances[_WHOLE] = self._changed
-        if not self.instances or (getattr(copied, "use_kernels", False) and not by_kernels):
+        if not self.instances or (getattr(self.copy, "use_kernels", False) and not by_kernels):
             if reason := switched_off():
                 raise HubError(HubStatus.DISABLED, f"{reason}, so nothing of the model was replaced")
             packages = " and ".join(f"{name} {version(name)}" for name in ("transformers", "kernels"))
@@ -110,7 +110,7 @@ class ChangedModel:
         """Return the paths of the changed instances that a forward pass calls."""
         with self.active():
             called = first_calls(
-                forward, {path: one for path, one in self.instances.items() if path != _WHOLE}
+                forward, {path: module for path, module in self.instances.items() if path != _WHOLE}
             )
         return called.keys() | {_WHOLE} & self.instances.keys()
 
@@ -122,10 +122,12 @@ class ChangedModel:
         """
         modules = dict(self._plain.named_modules()) | _functions(self._plain)
         of_kind: dict[object, list[str]] = {}
-        for path, one in self.instances.items():
+        for path, module in self.instances.items():
             if path in modules:
-                shapes = () if _is_attention(one) else tuple(weight.shape for weight in one.parameters())
-                of_kind.setdefault((type(one), shapes), []).append(path)
+                shapes = (
+                    () if _is_attention(module) else tuple(weight.shape for weight in module.parameters())
+                )
+                of_kind.setdefault((type(module), shapes), []).append(path)
         paths = {same[0]: same for same in of_kind.values()}
         plain = first_calls(forward, {path: modules[path] for path in paths})
         with self.active():
@@ -140,7 +142,7 @@ class ChangedModel:
 
 def _weights(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:
     """Return what is another if a weight is converted or overwritten."""
-    return [(one.data_ptr(), one.dtype, one._version) for one in model.parameters()]
+    return [(weight.data_ptr(), weight.dtype, weight._version) for weight in model.parameters()]
 
 
 def _change(model: Any, change: Callable[[Any], Any]) -> Any:
@@ -157,7 +159,9 @@ def _change(model: Any, change: Callable[[Any], Any]) -> Any:
 def _functions(model: nn.Module) -> dict[str, nn.Module]:
     """Return the functions that ``kernelize`` finds in a model, which are modules that belong to all models."""
     return {
-        name: one for module in model.modules() for name, one in getattr(module, "_kernel_funcs", {}).items()
+        name: function
+        for module in model.modules()
+        for name, function in getattr(module, "_kernel_funcs", {}).items()
     }
 
 

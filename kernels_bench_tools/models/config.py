@@ -156,7 +156,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 
 
 def config_keys() -> list[str]:
-    """Return the keys of the models that come with this package, sorted."""
     return model_keys(CONFIGS)
 
 
@@ -194,9 +193,16 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
             "name": name,
             "rope_theta": rope["rope_theta"],
             "rope_scaling": _rope_scaling(rope, name),
-            "experts": _experts(data, names) if names else None,
+            "experts": None,
             **{key: _value(data, key) for key in (*_COMMON, *_OPTIONAL) if _value(data, key) is not None},
         }
+        if names:
+            fields["experts"] = {
+                **{field: _value(data, key) for field, key in names.items()},
+                "num_experts_per_tok": data["num_experts_per_tok"],
+                # Mixtral always scales; the other kind's file says whether it does.
+                "norm_topk_prob": data.get("norm_topk_prob", kind == "mixtral"),
+            }
         return msgspec.convert(fields, ModelConfig)
     except msgspec.ValidationError as error:
         raise ModelError(name, str(error), "The values of Hugging Face's config.json") from error
@@ -213,7 +219,7 @@ def check_tensor_parallel(config: ModelConfig, size: int) -> None:
     wrong = splitting_problems(config, size) if size > 0 else ["The model"]
     if wrong:
         sizes = range(1, config.num_attention_heads + 1)
-        legal = " or ".join(str(one) for one in sizes if not splitting_problems(config, one))
+        legal = " or ".join(str(ranks) for ranks in sizes if not splitting_problems(config, ranks))
         where = f"{config.name}, tensor parallel {size}"
         raise ModelError(where, f"{', '.join(wrong)} cannot be split over {size} ranks", legal)
 
@@ -276,12 +282,3 @@ def _rope_scaling(rope: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     if kind != "llama3":
         raise ModelError(name, f"rope_type {_json(kind)} is not supported", "default or llama3")
     return {key: rope[key] for key in RopeScaling.__struct_fields__ if key in rope}
-
-
-def _experts(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    # Mixtral always scales; the other kind's file says whether it does.
-    return {
-        **{field: _value(data, key) for field, key in names.items()},
-        "num_experts_per_tok": data["num_experts_per_tok"],
-        "norm_topk_prob": data.get("norm_topk_prob", data["model_type"] == "mixtral"),
-    }

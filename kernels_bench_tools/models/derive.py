@@ -60,7 +60,7 @@ def _computed_once(module: nn.Module, outputs: dict[Any, Any]) -> Callable[..., 
     @wraps(forward)
     def computed_once(*args: Any, **named: Any) -> Any:
         given = chain(args, *named.items())
-        key = own, *(describe(one) if isinstance(one, Tensor) else one for one in given)
+        key = own, *(describe(value) if isinstance(value, Tensor) else value for value in given)
         if key not in outputs:
             outputs[key] = forward(*args, **named)
         return outputs[key]

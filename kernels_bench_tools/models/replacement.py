@@ -82,7 +82,7 @@ def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any
     def attend(_: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_named: Any) -> Any:
         if mask is not None:
             raise ReplacementError("transformers passes a mask, and flash_attn has none")
-        inputs = (one.transpose(1, 2) for one in (query, key, value))
+        inputs = (tensor.transpose(1, 2) for tensor in (query, key, value))
         return call(*inputs, query.shape[2] > 1), None
 
     name = module.config._attn_implementation
