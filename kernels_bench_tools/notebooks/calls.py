@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kernels_bench_tools.notebooks.document import Notebook
 
@@ -21,13 +22,12 @@ class Call(NamedTuple):
     """The other named arguments."""
 
 
-@dataclass(frozen=True)
-class KernelCall:
+class KernelCall(NamedTuple):
     where: str
     """Notebook and line."""
     reference: str | dict[str, str] | None
     """The requested kernel or kernels; None if it is not a literal."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
     """The other arguments that are literals."""
 
     @property
@@ -36,15 +36,18 @@ class KernelCall:
         if self.reference is None or {"version", "revision"} & self.settings.keys():
             return True
         references = self.reference.values() if isinstance(self.reference, dict) else [self.reference]
-        return all("@" in one or one.startswith((".", "/", "~")) for one in references)
+        return all("@" in name or name.startswith((".", "/", "~")) for name in references)
 
 
 def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
     """Yield the calls of ``get_kernel`` in the notebook's cells, in order."""
     for cell in notebook.active_cells:
         for call in _find_calls(cell.code, "get_kernel", "reference"):
-            where = f"{notebook.name}:{cell.file_line + call.line}"
-            yield KernelCall(where, _reference(call.first), call.settings)
+            try:
+                reference = msgspec.convert(call.first or None, str | dict[str, str] | None)
+            except msgspec.ValidationError:
+                reference = None
+            yield KernelCall(f"{notebook.name}:{cell.file_line + call.line}", reference, call.settings)
 
 
 def find_runs(code: str) -> list[Call]:
@@ -64,13 +67,6 @@ def _find_calls(code: str, function: str, parameter: str) -> Iterator[Call]:
         named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
         first = _literal(call.args[0]) if call.args else named.pop(parameter, None)
         yield Call(call.lineno, first, named)
-
-
-def _reference(value: Any) -> str | dict[str, str] | None:
-    if isinstance(value, dict):
-        strings = all(isinstance(one, str) for pair in value.items() for one in pair)
-        return value if value and strings else None
-    return value if isinstance(value, str) else None
 
 
 def _literal(node: ast.expr) -> Any:

@@ -63,7 +63,13 @@ def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, in
     except NotebookError as error:
         return FrontMatter(), end + 1, [error]
     valid = {key: value for key, value in data.items() if key in _TYPES and _fits(value, _TYPES[key])}
-    return _front_matter(valid), end + 1, [*_check_keys(where, block, data)]
+    values = {key: valid[key] for key in FrontMatter.__struct_fields__ if valid.get(key) is not None}
+    values["requires"] = [kind.lower() for kind in values.get("requires", [])]
+    platforms = valid["platforms"] if "platforms" in valid else valid.get("platform")
+    if platforms is not None:
+        listed = [platforms] if isinstance(platforms, str) else platforms
+        values["platforms"] = [name.lower() for name in listed]
+    return msgspec.convert(values, FrontMatter), end + 1, [*_check_keys(where, block, data)]
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:
@@ -85,16 +91,26 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
 
 
 def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
-    text = "\n".join(block[1:-1])
+    """Return the block's table. One that may take long to read is an error: aliases multiply what they name."""
+    text, depth = "\n".join(block[1:-1]), 0
+    if len(text) > _LONGEST:
+        raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
     try:
-        _check_size(where, text)
+        for event in yaml.parse(text, Loader=_LOADER):
+            at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
+            if isinstance(event, yaml.AliasEvent):
+                what, remedy = "the front matter has an alias", "Replace `*name`"
+                raise NotebookError(at, what, "Each value in full", remedy)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                what = f"the front matter is more than {_DEEPEST} levels deep"
+                raise NotebookError(at, what, _EXAMPLE)
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 2 if mark else 1
-        reason = getattr(error, "problem", None) or "it cannot be read"
-        what = f"the front matter is not YAML: {reason}"
-        raise NotebookError(f"{where}:{line}", what, _EXAMPLE, "Quote values with `: `") from None
+        what = f"the front matter is not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        at = f"{where}:{mark.line + 2 if mark else 1}"
+        raise NotebookError(at, what, _EXAMPLE, "Quote values with `: `") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Raised for dates and tags with impossible values, such as `2026-99-99`.
         what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
@@ -102,20 +118,6 @@ def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
     if not isinstance(data, dict | None):
         raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", _EXAMPLE)
     return {str(key): value for key, value in (data or {}).items()}
-
-
-def _check_size(where: str, text: str) -> None:
-    """Raise ``NotebookError`` for front matter that may take long to read: aliases multiply what they name."""
-    if len(text) > _LONGEST:
-        raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
-    depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
-        if isinstance(event, yaml.AliasEvent):
-            raise NotebookError(at, "the front matter has an alias", "Each value in full", "Replace `*name`")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> Iterator[NotebookError]:
@@ -156,13 +158,3 @@ def _fits(value: object, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _front_matter(data: dict[str, Any]) -> FrontMatter:
-    values = {key: data[key] for key in FrontMatter.__struct_fields__ if data.get(key) is not None}
-    values["requires"] = [kind.lower() for kind in values.get("requires", [])]
-    platforms = data["platforms"] if "platforms" in data else data.get("platform")
-    if platforms is not None:
-        listed = [platforms] if isinstance(platforms, str) else platforms
-        values["platforms"] = [platform.lower() for platform in listed]
-    return msgspec.convert(values, FrontMatter)

@@ -82,34 +82,29 @@ def write_inputs(folder: Path, project: Project, task: CellTask, judge: str = ""
     They are its context, and where the results of its needs are. uvnote's variables name the folders of the needs
     that succeeded; ours describe all needs. ``judge`` is the socket of the process that judges the cell.
     """
+    node, results = task.node, task.results
+    needs = [
+        Need(
+            notebook=name.notebook,
+            cell=name.cell,
+            front=task.graph.nodes[name].notebook.front,
+            status=results[name].result.status,
+            reason=results[name].result.reason,
+            directory=str(results[name].artifacts),
+        )
+        for name in node.foreign
+    ]
+    files = [str(path) for path in node.files]
+    described = Needs(
+        project=str(project.root), notebook=node.name.notebook, device=task.device, cells=needs, files=files
+    )
     write_struct(folder / "context.json", msgspec.structs.replace(task.context, judge=judge))
-    write_struct(folder / "needs.json", _needs(project, task))
+    write_struct(folder / "needs.json", described)
     return {
         CONTEXT_VARIABLE: str(folder / "context.json"),
         NEEDS_VARIABLE: str(folder / "needs.json"),
-        **_uvnote_variables(folder, task.node, task.results),
+        **_uvnote_variables(folder, node, results),
     }
-
-
-def _needs(project: Project, task: CellTask) -> Needs:
-    nodes, results = task.graph.nodes, task.results
-    return Needs(
-        project=str(project.root),
-        notebook=task.node.name.notebook,
-        device=task.device,
-        cells=[
-            Need(
-                notebook=name.notebook,
-                cell=name.cell,
-                front=nodes[name].notebook.front,
-                status=results[name].result.status,
-                reason=results[name].result.reason,
-                directory=str(results[name].artifacts),
-            )
-            for name in task.node.foreign
-        ],
-        files=[str(path) for path in task.node.files],
-    )
 
 
 def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
@@ -189,10 +184,13 @@ def finish(
     """
     if failure is not None and task.cell.measures:
         add_failure(task.draft.artifacts, task.cell.outputs, task.context, task.device, status, failure)
+    reason = failure.msg if failure else ""
+    if failure and status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
+        reason = f"{failure.type}: {reason}" if reason else failure.type
     return StoredResult(
         cell=str(task.node.name),
         status=status,
-        reason=_reason(status, failure),
+        reason=reason,
         seconds=round(seconds, 3),
         exit_code=exit_code,
         transient=transient,
@@ -250,14 +248,6 @@ def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
 def _with_last_line(kind: str, how: str, logs: tuple[Path, Path]) -> Failure:
     line = last_line(logs)
     return Failure(type=kind, msg=f"{how}; last: {line}" if line else how)
-
-
-def _reason(status: Status, failure: Failure | None) -> str:
-    if failure is None:
-        return ""
-    if status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
-        return f"{failure.type}: {failure.msg}" if failure.msg else failure.type
-    return failure.msg
 
 
 def describe_cell(

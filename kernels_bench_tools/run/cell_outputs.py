@@ -51,7 +51,17 @@ def collect_outputs(
     ``judged`` has the text of files that take the place of the cell's files and folders with these names.
     A full disk is an ``OSError``.
     """
-    files, collected = _find(folder, outputs)
+    files, collected = dict[str, os.stat_result](), Collected()
+    for name, found in _scan(folder, outputs):
+        if isinstance(found, str):
+            collected.refused[ascii(name)] = found
+        else:
+            files[name] = found
+    links = Counter((about.st_dev, about.st_ino) for about in files.values())
+    for name, about in list(files.items()):
+        if about.st_nlink > links[about.st_dev, about.st_ino]:
+            del files[name]
+            collected.refused[ascii(name)] = "it is a hard link to a file elsewhere"
     written = {*os.listdir(folder), *(judged or {})}
     collected.others = sorted(
         ascii(name)[1:-1] for name in written if name.endswith(".jsonl") and not _is_output(name, outputs)
@@ -84,22 +94,6 @@ def collect_outputs(
     kept = set(collected.kept)
     collected.missing = [name for name in outputs if not is_pattern(name) and name not in kept]
     return collected
-
-
-def _find(folder: int, outputs: Sequence[str]) -> tuple[dict[str, os.stat_result], Collected]:
-    files: dict[str, os.stat_result] = {}
-    collected = Collected()
-    for name, found in _scan(folder, outputs):
-        if isinstance(found, str):
-            collected.refused[ascii(name)] = found
-        else:
-            files[name] = found
-    names = Counter((one.st_dev, one.st_ino) for one in files.values())
-    for name, one in list(files.items()):
-        if one.st_nlink > names[one.st_dev, one.st_ino]:
-            del files[name]
-            collected.refused[ascii(name)] = "it is a hard link to a file elsewhere"
-    return files, collected
 
 
 def _scan(

@@ -140,7 +140,9 @@ class Execution:
             with ThreadPoolExecutor(self.executor.jobs + self.executor.sessions) as pool:
                 try:
                     self._show_results(pool)
-                    self._prepare(pool)
+                    # All environments, so that nothing is installed beside a measurement.
+                    logs = {name: self._draft(name).environment_log for name in self.expected}
+                    self._prepared = self.executor.prepare(nodes, logs, pool)
                     self._run_all(stale, pool)
                 except BaseException:
                     self.executor.interrupt()
@@ -188,12 +190,6 @@ class Execution:
         # Kept, since its files may be edited while the cell runs.
         self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_counts[-1])
         return self.cache.find(self._keys[node.name])
-
-    def _prepare(self, pool: ThreadPoolExecutor) -> None:
-        """Make the environments of all cells that may have to run."""
-        nodes = [self.graph.nodes[name] for name in self.expected]
-        logs = {node.name: self._draft(node.name).environment_log for node in nodes}
-        self._prepared = self.executor.prepare(nodes, logs, pool)
 
     def _show_results(self, pool: ThreadPoolExecutor) -> None:
         """Publish the results so far, if there are new ones and it is not too soon."""

@@ -72,8 +72,16 @@ class Fingerprints:
 
     def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
         """Return the parts of a cell's key: name to digest."""
-        upstream = {f"{UPSTREAM}{name}": self._upstream(node, name, results) for name in node.needs}
-        return {**self.own_parts(node, processes), **upstream}
+        parts = self.own_parts(node, processes)
+        for name in node.needs:
+            result = results[name].result
+            seen: list[Any] = [result.status, result.reason, result.artifacts]
+            # A cell gets the front matter of the other notebooks that it needs.
+            own = name in node.local
+            parts[f"{UPSTREAM}{name}"] = _digest(
+                seen if own else [*seen, self.graph.nodes[name].notebook.front]
+            )
+        return parts
 
     def parts_of(self, key: str) -> dict[str, str]:
         """Return the parts of a key that ``key`` returned."""
@@ -161,12 +169,6 @@ class Fingerprints:
         paths = [modules[name]] if name in modules else list(modules.values())
         paths += shared_files(folder) if paths else []
         return {f"{SOURCE}{self.project.relative(path)}": path for path in paths}
-
-    def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
-        result = results[name].result
-        seen: list[Any] = [result.status, result.reason, result.artifacts]
-        # A cell gets the front matter of the other notebooks that it needs.
-        return _digest(seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front])
 
 
 def _digest(value: Any) -> str:
