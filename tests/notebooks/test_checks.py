@@ -287,27 +287,6 @@ def test_headers_that_uv_accepts_have_no_problems(workspace):
     assert cell_problems(survey_project(workspace.project).notebooks.values()) == []
 
 
-def test_a_name_that_is_not_utf_8_is_an_error(workspace):
-    workspace.cell("caf\udce9.md", "1", "id=a")
-
-    (problem,) = survey_project(workspace.project).problems()
-
-    assert str(problem) == "caf\\udce9.md: its path is not UTF-8. Rename it."
-
-
-def test_an_implementation_whose_cell_is_not_combined_is_noted(workspace):
-    for name, cell in {"mine": "bench", "other": "benchmark"}.items():
-        workspace.cell(f"softmax/impls/{name}.md", "1", f"id={cell} outputs=softmax.jsonl")
-    workspace.cell("softmax/results/combined_results.md", "1", "id=combine needs=../impls/*.md:benchmark")
-
-    (advice,) = survey_project(workspace.project).advice()
-
-    assert advice == (
-        "softmax/impls/mine.md:3: its results are in no table, because the combine notebook reads the cell "
-        "'benchmark' of each file. Write id=benchmark."
-    )
-
-
 def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):
     workspace.write("operators/op.py", "X = 1\ndef f(:\n")
     workspace.write("operators/_shared.py", "return\n")

@@ -2,7 +2,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from uvnote.parser import generate_cell_id, parse_frontmatter, parse_markdown
+from uvnote.parser import parse_frontmatter, parse_markdown
 
 from kernels_bench_tools.notebooks.cell import is_reference
 from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
@@ -38,10 +38,6 @@ def test_every_attribute_is_read(workspace):
     assert [is_reference(need) for need in cell.needs] == [False, True, True]
     assert cell.collapse_code
     assert cell.collapse_output
-
-
-def test_a_cell_without_an_id_has_the_id_of_uvnote(workspace):
-    assert read(workspace, "```python\nprint(1)\n```\n").cells[0].id == generate_cell_id("print(1)")
 
 
 @pytest.mark.parametrize(

@@ -24,15 +24,6 @@ def touch(root: Path, *paths: str) -> None:
         (root / path).write_text(CELL if path.endswith(".md") else "")
 
 
-def test_a_folder_whose_name_is_not_utf_8_is_an_error_in_one_line(tmp_path):
-    folder = tmp_path / "caf\udce9"
-    touch(folder, "pyproject.toml", "a.md")
-    (folder / "pyproject.toml").write_text("[tool.kbt]\n")
-
-    with pytest.raises(ProjectError, match="its path is not UTF-8"):
-        find_project(folder)
-
-
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
     touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")

@@ -1,7 +1,7 @@
 """Which notebooks the changes since a revision affect."""
 
 import pytest
-from projects import commit_all, git
+from projects import commit_all
 from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.errors import ProjectError
@@ -53,14 +53,6 @@ def test_prose_and_files_that_no_cell_reads_affect_nothing(operator):
     assert affected(operator) == {}
 
 
-def test_a_projects_operator_affects_the_cells_that_measure_it(operator):
-    operator.write("operators/op.py", "")
-    operator.write("operators/other.py", "")
-
-    name = "source of operators/op.py"
-    assert affected(operator) == {X: [name], Y: [name], C: [f"upstream {X}", f"upstream {Y}"]}
-
-
 def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator):
     operator.write("kernels.lock", "[]")
     assert affected(operator) == {Y: ["kernels.lock"], C: [f"upstream {Y}"]}
@@ -71,13 +63,6 @@ def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator)
     (operator.root / "op/results/records/old.jsonl").unlink()
 
     assert affected(operator) == {C: ["file op/results/records/old.jsonl"]}
-
-
-def test_a_source_build_affects_the_cells_that_name_its_kernel(operator):
-    operator.write("hub-builds/a/b/build/torch-cuda/metadata.json", "{}")
-    operator.write("hub-builds/a/other/build/torch-cuda/metadata.json", "{}")
-
-    assert affected(operator) == {Y: ["source builds"], C: [f"upstream {Y}"]}
 
 
 def test_files_ignored_by_git_affect_nothing(operator):
@@ -116,24 +101,6 @@ def test_a_project_in_a_folder_of_its_repository_is_compared_with_itself(tmp_pat
     operator.cell("z.md", "print(2)")
 
     assert affected(operator) == {"z.md:a": ["code"]}
-
-
-def test_a_folder_that_was_no_project_is_new(operator):
-    first = git(
-        operator.root, "commit-tree", "-m", "empty", git(operator.root, "mktree", "--missing").strip()
-    )
-
-    assert affected(operator, first.strip()).keys() == {X, Y, C, "z.md:a"}
-
-
-def test_a_notebook_that_was_broken_then_is_affected(operator):
-    operator.write(
-        "op/impls/x.md", "---\ntitle: [\n---\n\n```python id=a outputs=op.jsonl needs=nothing\n1\n```\n"
-    )
-    commit_all(operator.root)
-    operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X")
-
-    assert affected(operator).keys() == {X, C}
 
 
 def test_an_affected_notebook_has_operator_cells_and_requirements(operator):

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 from projects import commit_all, git
@@ -61,13 +60,6 @@ def test_edited_prose_runs_nothing(operator):
     assert operator.result("op/impls/x.md").line == 8
 
 
-def test_a_removed_notebook_is_not_in_the_results(operator):
-    (operator.root / "op/impls/x.md").unlink()
-
-    assert operator.build().started == [C]
-    assert X not in (operator.root / ".kbt/last.json").read_text()
-
-
 @pytest.mark.parametrize("options", [{"workloads": "smoke"}, {"processes": 2}])
 def test_other_workloads_or_processes_run_only_cells_that_measure(operator, options):
     operator.cell("z.md", "1")
@@ -76,15 +68,6 @@ def test_other_workloads_or_processes_run_only_cells_that_measure(operator, opti
     assert sorted(operator.build(**options).started) == [X, Y]
     assert operator.build(**options).started == []
     assert operator.build().started == []
-
-
-def test_cells_with_equal_code_have_separate_results(workspace):
-    code = NEEDS + "print(needs['notebook'])"
-    workspace.cell("m.md", code)
-    run = workspace.run_cell(code)
-
-    assert workspace.text(workspace.result("m.md").stdout) == "m.md\n"
-    assert workspace.text(run.stdout) == "n.md\n"
 
 
 def test_an_edited_local_package_runs_the_cell(workspace):
@@ -253,15 +236,6 @@ def test_a_failed_cell_is_cached_and_runs_again_on_request(workspace, tmp_path):
     assert workspace.build().started == []
 
 
-def test_unsupported_cells_are_not_tried_again(workspace, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
-    workspace.cell("op/results/c.md", COMBINE, "id=combine needs=../impls/*.md:a")
-    assert workspace.build().started == [C]
-
-    assert workspace.build().started == []
-
-
 def entry_of(workspace, notebook="op/impls/x.md"):
     return (workspace.root / workspace.result(notebook).artifacts["op.jsonl"]).parents[1]
 
@@ -309,17 +283,6 @@ def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
 
     assert operator.build().started == []
     assert all(run.cached for run in operator.recorder.finished.values())
-
-
-def test_a_folder_that_an_import_adds_to_the_path_is_not_part_of_the_environment(tmp_path, monkeypatch):
-    before = find_environment("current").identity()
-    (tmp_path / "vendored-1.0.dist-info").mkdir()
-
-    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])
-    assert find_environment("current").identity() == before
-
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert "vendored-1.0.dist-info" in find_environment("current").identity()
 
 
 def test_modules_on_pythonpath_are_part_of_the_current_environment(tmp_path, monkeypatch):

@@ -29,12 +29,6 @@ def store(state: Path, seconds: float = 0.0, content: str = "some\n") -> Path:
     return cache.commit(draft, KEY, StoredResult(cell="n.md:a", status=Status.OK, seconds=seconds)).folder
 
 
-def test_sha256sum_can_check_an_entry(tmp_path):
-    entry = store(tmp_path)
-
-    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "digests.txt"], cwd=entry, check=True)
-
-
 def test_every_truncation_and_a_changed_bit_of_any_byte_of_any_file_are_found(tmp_path):
     entry = store(tmp_path)
     for path in [path for path in entry.rglob("*") if path.is_file()]:

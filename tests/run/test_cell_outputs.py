@@ -150,11 +150,3 @@ def test_a_rejected_output_makes_the_cell_invalid_with_the_reason(workspace):
 
     assert (run.status, run.reason) == ("invalid", "did not keep 'a.csv': it is a symbolic link")
     assert workspace.text(run.stderr) == "kbt: did not keep 'a.csv': it is a symbolic link\n"
-
-
-def test_the_limit_is_a_setting_of_the_project(workspace):
-    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\nartifact_limit = "1KB"\n')
-    run = workspace.run_cell("open('a.bin', 'wb').write(bytes(2000)); open('b.bin', 'wb').write(bytes(20))")
-
-    assert (run.status, run.reason) == ("invalid", "its files hold 1.97 KiB, and 1 KiB are kept")
-    assert list(run.artifacts) == ["b.bin"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from workspace import make_wheel
 
-from kernels_bench_tools.notebooks.header import read_header, with_header
 from kernels_bench_tools.run.environment.base import find_uv
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process import judge
@@ -160,29 +159,11 @@ def test_an_index_set_for_uv_takes_precedence(own):
     assert "https://pip" not in [variables.get("UV_DEFAULT_INDEX"), variables.get("UV_INDEX_URL")]
 
 
-@pytest.mark.parametrize("dependency", ["six", "six; python_version < '4'", 'six; python_version < "4"'])
-def test_deps_are_escaped_in_the_header(dependency):
-    code = with_header("print(1)", [dependency])
-
-    assert read_header(code) == {"dependencies": [dependency]}
-    assert code.startswith("print(1)\n")
-    assert with_header(code, ["other"]) == code
-
-
 def test_the_judge_imports_nothing_from_the_working_directory(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     assert judge.judge_paths(sys.executable) == sys.path[1:]
-
-
-def test_a_cell_whose_header_lacks_the_harness_fails_with_that_reason(workspace, wheels):
-    code = header("torch") + "from kernels_bench_tools import run_benchmark\n"
-    workspace.cell("op/impls/x.md", code, "id=a outputs=op.jsonl")
-    workspace.build(environment="uv")
-
-    reason = workspace.result("op/impls/x.md").reason
-    assert reason == "ModuleNotFoundError: No module named 'kernels_bench_tools'"
 
 
 def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):

@@ -112,49 +112,6 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     assert tree.pages() == expected
 
 
-MEASURE = """```python id=a outputs=op.jsonl,big.bin
-import json, os
-latency = dict(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=1)
-record = dict(ts="t", run="r", impl="m", wl=dict(name="w"), status="ok", ok=True, schema=1, lat_ms=latency)
-open("op.jsonl", "w").write(json.dumps(record) + chr(10))
-open("big.bin", "wb").write(os.urandom(60_000))
-{more}
-```
-"""
-
-
-def write_measuring(root, last=""):
-    """Write an operator of six cells that measure; the last one's code may differ."""
-    for number in range(6):
-        path = root / f"op/impls/m{number}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(MEASURE.format(more=last if number == 5 else ""))
-
-
-def build_once(tree, *arguments):
-    return tree.build("op", "--processes", "1", *arguments)
-
-
-@pytest.mark.parametrize("kilobytes", [550, 950])
-def test_what_was_measured_in_one_process_is_kept_on_a_full_disk(small_disk, tmp_path, kilobytes):
-    folder = small_disk(kilobytes)
-    (folder / "tree").mkdir()
-    (folder / "tree/pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
-    tree = Tree(folder / "tree", tmp_path / "elsewhere")
-    write_measuring(tree.root)
-    full = build_once(tree)
-    kept = {cell for cell, _ in tree.stored()}
-
-    assert full.code == 2
-    assert "cannot be written (No space left on device)" in full.stderr
-    assert len(kept) >= 2, full.stderr
-    small_disk(20_000, "remount")
-    result = build_once(tree)
-    assert result.code == 0, result.stderr
-    assert {cell for cell, _ in result.started} == {f"op/impls/m{n}.md:a" for n in range(6)} - kept
-    assert tree.leftovers() == []
-
-
 def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):
     outputs = build_at_once(tree, 3)
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from projects import PYTHON, survivors, wait_until
 
-from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
+from kernels_bench_tools.run.process.reaper import is_abandoned, owner_name
 
 BUILD = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
 ESCAPES = """
@@ -98,21 +98,6 @@ def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, folder,
     assert wait_until(lambda: not survivors(seconds))
 
 
-def test_only_the_processes_of_the_owner_are_killed():
-    seconds = f"9{os.getpid()}"
-    mine, other = (
-        subprocess.Popen(["sleep", seconds], env={"PATH": os.environ["PATH"], "KBT_TEST_OWNER": name})
-        for name in ("mine", "other")
-    )
-    try:
-        assert kill_processes("KBT_TEST_OWNER", "mine".__eq__) == 1
-        assert mine.wait() == -signal.SIGKILL
-        assert other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
-
-
 def test_an_owner_is_abandoned_only_if_it_is_known_to_have_ended():
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -123,7 +108,3 @@ def test_an_owner_is_abandoned_only_if_it_is_known_to_have_ended():
     assert is_abandoned(f"{pid}-1-{namespace}")
     assert not is_abandoned(f"{ended.pid}-{started}-1")
     assert not is_abandoned("anything else")
-
-
-def test_a_process_has_one_reaper():
-    assert reaper() is reaper()

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
@@ -63,16 +62,6 @@ def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, tree, m
     asked.clear()
     workspace.build()
     assert len(asked) == 31
-
-
-def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
-    for operator, seconds in (("first", 0.01), ("second", 0.4)):
-        workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + WRITE, MEASURING)
-    workspace.build()
-
-    recorder = workspace.build(rerun=True)
-
-    assert recorder.started == ["second/impls/x.md:a", "first/impls/x.md:a"]
 
 
 def test_environments_are_ready_before_anything_runs(workspace):

@@ -6,7 +6,6 @@ import pytest
 from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.records.device import cuda_device
-from kernels_bench_tools.run import build as scheduler
 from kernels_bench_tools.run import plan as staleness
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, plan_build
@@ -94,14 +93,6 @@ def test_a_changed_source_data_file_and_lock_are_named(operator):
     }
 
 
-def test_a_new_and_a_removed_notebook_are_named_by_the_combine_cell(operator):
-    (operator.root / "op/impls/x.md").unlink()
-    assert plan(operator) == {C: run(f"upstream {X}")}
-    operator.cell("op/impls/new.md", WRITE, MEASURING)
-
-    assert plan(operator)["op/impls/new.md:a"] == run(reason="never ran")
-
-
 def test_changed_workloads_mode_and_processes_are_named(operator):
     assert plan(operator, workloads="smoke") == {X: run("workloads"), Y: run("workloads"), C: may(X, Y)}
     assert plan(operator, X, mode="bwd") == {X: run("mode")}
@@ -116,13 +107,6 @@ def test_a_changed_device_and_environment_are_named(operator, monkeypatch):
     monkeypatch.setattr(staleness, "current_device", lambda: cuda_device("NVIDIA H200"))
 
     assert plan(operator) == everything("device")
-
-
-def test_a_cell_that_was_killed_runs_again_with_its_status_as_reason(workspace):
-    workspace.cell("n.md", "import os; os.kill(os.getpid(), 15)")
-    workspace.build()
-
-    assert plan(workspace) == {"n.md:a": run(reason="last run failed (crashed)")}
 
 
 def test_a_damaged_entry_is_reported(operator):
@@ -157,13 +141,3 @@ def test_a_plan_lists_the_cells_that_the_build_then_runs(operator):
 
     assert planned == {X: run("code"), C: may(X, changed=["file op/results/records/new.jsonl"])}
     assert operator.build().started == list(planned)
-
-
-def test_results_of_more_processes_are_unchanged_for_a_build_that_asks_for_the_default(workspace):
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    thorough = max(scheduler.DEFAULT_PROCESSES.values())
-    workspace.build(processes=thorough)
-    assert plan(workspace, processes=0) == {}
-    workspace.cell("op/impls/x.md", WRITE + "pass", MEASURING)
-
-    assert plan(workspace, processes=0) == {X: run("code")}

@@ -112,13 +112,6 @@ def test_nothing_is_shown_of_a_short_build_before_its_end(operators, monkeypatch
     assert build_shown(operators, []) == []
 
 
-def test_a_build_that_measures_nothing_shows_nothing_before_its_end(operators):
-    build_shown(operators, [])
-    operators.write("a/results/records/h200/z.jsonl", json.dumps(RECORD) + "\n")
-
-    assert build_shown(operators, []) == []
-
-
 def test_results_that_cannot_be_shown_before_the_end_are_measured_all_the_same(operators):
     def fail():
         raise ValueError("a template is broken")

@@ -168,17 +168,6 @@ def test_a_cell_for_a_missing_device_is_unsupported_and_not_started(workspace, m
     assert workspace.recorder.started == workspace.recorder.environments == []
 
 
-@pytest.mark.parametrize(
-    ("front", "reason"),
-    [("platforms: [plan9]", "runs on plan9 only; this machine runs "), ("platforms: []", "is switched off")],
-)
-def test_another_operating_system_is_unsupported(workspace, front, reason):
-    run = measure(workspace, WRITE, front=front)
-
-    assert run.status == "unsupported"
-    assert run.reason.startswith(reason)
-
-
 def test_a_cell_gets_its_context_and_needs(workspace):
     code = """
 from kernels_bench_tools.records.build import CellContext, Needs

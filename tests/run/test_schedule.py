@@ -153,17 +153,6 @@ def test_dependents_run_after_a_rerun_with_another_result(workspace):
     assert workspace.text(workspace.result("n.md", "b").stdout) == artifact + "\n"
 
 
-def test_the_result_has_prose_and_cells_in_order(workspace):
-    workspace.write("n.md", "---\ntitle: T\n---\nOne\n\n```python id=a collapse-code=true\n1\n```\nTwo\n")
-    workspace.build()
-
-    notebook = workspace.run.notebooks[0]
-
-    assert [getattr(block, "text", None) or block.id for block in notebook.blocks] == ["One\n", "a", "Two\n"]
-    assert (notebook.front.title, notebook.cells[0].line, notebook.cells[0].collapse_code) == ("T", 6, True)
-    assert workspace.run.project.title == "Test"
-
-
 def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
     code = """from kernels_bench_tools.records.build import CellContext
 origin = CellContext.load().origin
