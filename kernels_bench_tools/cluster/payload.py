@@ -22,7 +22,7 @@ from kernels_bench_tools.records.settings import OPERATORS, operator_modules, sh
 from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import source_files
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.environment.shared import CONFIGURATIONS
+from kernels_bench_tools.run.environment.base import CONFIGURATIONS
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 
 SOURCES_LIMIT = 256 * 2**20

@@ -9,8 +9,14 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.cell import Cell, read_cell
-from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_commented, find_fences
+from kernels_bench_tools.notebooks.cell import (
+    MOST_COMMENTED,
+    Cell,
+    Fence,
+    count_commented,
+    find_fences,
+    read_cell,
+)
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.build import FrontMatter, operator_of

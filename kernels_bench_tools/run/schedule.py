@@ -30,7 +30,7 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
-from kernels_bench_tools.run.cell_records import read_outcome
+from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.process.run import wait_for

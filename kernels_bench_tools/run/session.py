@@ -22,7 +22,7 @@ from kernels_bench_tools.records.record import Flag, Record, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.cell_records import merge_processes, read_outcome
+from kernels_bench_tools.run.cell_outputs import merge_processes, read_outcome
 from kernels_bench_tools.run.process.judge import Turn
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress

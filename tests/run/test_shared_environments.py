@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.notebooks.header import read_header
-from kernels_bench_tools.run.environment.shared import shared_script
+from kernels_bench_tools.run.environment.base import shared_script
 
 HEADER = """# /// script
 # requires-python = ">=3.11"
