@@ -237,7 +237,7 @@ class Session:
                 self.progress.note(
                     f"{self._label(cell, process)}: another cell changed {path.name}; restored"
                 )
-                write_atomically(path, data)
+                write_atomically(path, data, follow=False)
 
     def _merged(self, cell: CellName) -> StoredResult | None:
         """Return the merged result of a cell; None if not all of its processes have ended."""

@@ -218,6 +218,18 @@ def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, smal
     assert (second["status"], second["reason"]) == ("ok", "")
 
 
+@pytest.mark.parametrize("then", ["", "os.mkfifo(log)", "os.symlink('/dev/zero', log)", "os.mkdir(log)"])
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_cell_that_replaces_its_log_fails_and_no_other(workspace, stream, then):
+    code = f"import os, time\nlog = os.readlink('/proc/self/fd/{stream}')\nos.remove(log)\n{then}\ntime.sleep(60)"
+    workspace.write("n.md", f"```python id=a\n{code}\n```\n\n```python id=b\nprint('alive')\n```\n")
+    workspace.build()
+
+    run = workspace.result("n.md")
+    assert (run.status, run.reason) == ("error", "removed or replaced one of its logs")
+    assert workspace.text(workspace.result("n.md", "b").stdout) == "alive\n"
+
+
 @pytest.mark.gpu
 def test_a_device_error_in_one_cell_does_not_affect_the_next(workspace):
     broken = "import torch\nx = torch.zeros(4, device='cuda')\nx[torch.tensor([9], device='cuda')].cpu()"

@@ -13,9 +13,11 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.run.logs import cut_log
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
@@ -44,6 +46,8 @@ class Stop(Enum):
     OUTPUT = "output"
     """It printed more than ``LOG_LIMIT``."""
     MEMORY = "memory"
+    LOG = "log"
+    """It removed or replaced one of its logs."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,15 @@ class Processes:
 
             def check() -> Stop | None:
                 nonlocal started
+                if not (_is_at(out, stdout) and _is_at(err, stderr)):
+                    return Stop.LOG
                 watch()
                 reap_orphans()
                 if waiting():
                     started = time.monotonic()
                 if time.monotonic() >= started + timeout:
                     return Stop.TIMEOUT
-                if any(log.stat().st_size > LOG_LIMIT for log in (stdout, stderr)):
+                if any(os.fstat(log.fileno()).st_size > LOG_LIMIT for log in (out, err)):
                     return Stop.OUTPUT
                 if memory.excess():
                     return Stop.MEMORY
@@ -121,6 +127,11 @@ class Processes:
                 seconds = time.monotonic() - started
             finally:
                 self._kill_rest(process, marker)
+            for file, log in ((out, stdout), (err, stderr)):
+                if not _is_at(file, log):
+                    stop = Stop.LOG
+                    remove_tree(log, log.parent)
+                    log.touch()
         watch()
         if self._interrupted:
             raise InterruptedBuildError
@@ -198,6 +209,14 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
         done, running = wait(pending, _WAIT_SECONDS, FIRST_COMPLETED if first else ALL_COMPLETED)
         if not running or (first and done):
             return done
+
+
+def _is_at(file: BufferedWriter, path: Path) -> bool:
+    """Return whether the path still leads to an open file: another one there, such as a FIFO, may block who opens it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _scheduling() -> dict[int, tuple[frozenset[int], int, int]]:
