@@ -156,21 +156,20 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
 
 def _measured_effect(project: Project, model: str, device: Device, choices: PhaseChoice) -> list[EffectRow]:
     """Return the rows of the whole model that ``kbt effect`` has recorded with exactly these implementations and their code."""
-    wanted = {effect_part(name) for name in choices.effect}
+    notebooks = {
+        f"{operator}/{path.stem}": path for operator, paths in operators(project).items() for path in paths
+    }
     for path in (project.root / EFFECTS / device.slug / model).glob("*.jsonl"):
-        if set(path.stem.split("+")) == wanted and (effect := read_effect(path, choices.phase)):
-            notebooks = {
-                f"{operator}/{path.stem}": path
-                for operator, paths in operators(project).items()
-                for path in paths
-            }
-            code = {
-                name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
-                for name in choices.effect
-                if name in notebooks
-            }
-            if not effect.has_other_code(code):
-                return [row for row in effect.rows if row.effect.level == MODEL_LEVEL]
+        if {*path.stem.split("+")} != {*map(effect_part, choices.effect)}:
+            continue
+        code = {
+            name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
+            for name in choices.effect
+            if name in notebooks
+        }
+        effect = read_effect(path, choices.phase)
+        if effect and not effect.has_other_code(code):
+            return [row for row in effect.rows if row.effect.level == MODEL_LEVEL]
     return []
 
 
@@ -325,16 +324,16 @@ def _notes(choice: Choice) -> Iterator[str]:
 
 def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
-        print(visible(_folded(note, terminal_width(), "  ")))
+        print(visible(_filled(note, terminal_width(), "  ")))
 
 
 def _command(parts: Sequence[str]) -> str:
     """Return a command of several lines, which a shell takes as one; no part is split."""
-    lines = _folded("  " + " ".join(part.replace(" ", "\0") for part in parts), 78, "    ").replace("\0", " ")
+    lines = _filled("  " + " ".join(part.replace(" ", "\0") for part in parts), 78, "    ").replace("\0", " ")
     return visible(lines.replace("\n", " \\\n"))
 
 
-def _folded(text: str, width: int, indent: str) -> str:
+def _filled(text: str, width: int, indent: str) -> str:
     return textwrap.fill(
         text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

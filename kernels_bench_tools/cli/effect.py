@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -50,12 +49,11 @@ from kernels_bench_tools.records.model import (
 )
 from kernels_bench_tools.records.model_workloads import REPLACEABLE_OPERATORS
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_of, effect_rows
+from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, table, visible, wrapped
+from kernels_bench_tools.text import few, grouped, is_file_name, milliseconds, plural, table, visible, wrapped
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100
@@ -68,7 +66,7 @@ def effect(
     model: str,
     phase: str = _PHASES,
     layers: Annotated[int | None, typer.Option(min=1)] = None,
-    framework: str = "",
+    framework: Literal["", "transformers"] = "",
     together: bool = False,
     processes: Annotated[int, typer.Option(min=1)] = DEFAULT_PROCESSES["cuda"],
     *,
@@ -99,20 +97,11 @@ def effect(
         record: Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them.
     """
     project = find_project_of(implementations)
-    measuring = [
-        (name, cells)
-        for one in implementations
-        for path in project.find_notebooks([one])
-        if is_implementation(name := project.relative(path)) and (cells := [*_measuring_cells(project, name)])
-    ]
-    if not measuring:
-        expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
-        raise NotebookError(", ".join(implementations), "measures no implementation", expected)
     request = _request(model, phase, layers or 0, framework)
-    _require_replaceable(measuring, together)
-    names = [name for name, _ in measuring]
+    measuring = _measuring_cells(project, implementations, together)
+    names = [*measuring]
     if together:
-        others = [cell for _, cells in measuring[1:] for cell in cells]
+        others = [cell for name in names[1:] for cell in measuring[name]]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
     result = run_cells(project, names, replace(options, processes=processes, effect=request))
     found = {name: notebook_records(project, result, name) for name in sorted(names)}
@@ -123,58 +112,63 @@ def effect(
             _print(path, request.model, result.device.name, effect_rows(records))
             for reason in {reason_of(one): None for one in records if one.effect is None}:
                 print(visible(f"{path}: {reason}"))
-    return _keep(project, request, list(found.values()), record) or finish(result, strict=False)
-
-
-def _keep(project: Project, request: EffectRequest, found: list[list[Record]], record: bool) -> int:
-    """Write the records of each notebook into its file, or say how to; return the exit code."""
-    others = [one.implementation for one in request.others]
+    # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
     files = {
-        effect_file(project.root, request.model, records[0], others): records
-        for records in found
-        # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
+        effect_file(
+            project.root, request.model, records[0], [cell.implementation for cell in request.others]
+        ): records
+        for records in found.values()
         if any(
             one.outcome.ran or (one.outcome.failed and not (one.err and one.err.type == ModelError.__name__))
             for one in records
         )
     }
-    if not files:
-        return 0
-    if not record:
+    code = 0
+    if files and record:
+        with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
+            code = keep_records(project, files)
+    elif files:
         note(f"--record keeps these results in {few([project.relative(file) for file in files])}")
-        return 0
-    with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
-        return keep_records(project, files)
+    return code or finish(result, strict=False)
 
 
-def _measuring_cells(project: Project, name: str) -> Iterator[OtherCell]:
-    notebook = read_notebook(project, project.root / name)
-    for cell in notebook.cells:
-        if cell.measures:
-            yield OtherCell(f"{notebook.operator}/{notebook.implementation}", split_header(cell.code)[0])
+def _measuring_cells(
+    project: Project, implementations: Sequence[str], together: bool
+) -> dict[str, list[OtherCell]]:
+    """Return the cells that measure these implementations, by notebook.
 
-
-def _require_replaceable(measuring: Sequence[tuple[str, Sequence[OtherCell]]], together: bool) -> None:
-    """Raise ``NotebookError`` if a notebook computes what no model calls, or two that are replaced together the same."""
+    That there are none, that one computes what no model calls, or that two that are replaced ``together`` compute the
+    same, is a ``NotebookError``.
+    """
+    measuring: dict[str, list[OtherCell]] = {}
     computed: set[str] = set()
-    for name, cells in measuring:
+    for path in (path for each in implementations for path in project.find_notebooks([each])):
+        if not is_implementation(name := project.relative(path)):
+            continue
+        notebook = read_notebook(project, path)
+        implementation = f"{notebook.operator}/{notebook.implementation}"
+        cells = [
+            OtherCell(implementation, split_header(cell.code)[0]) for cell in notebook.cells if cell.measures
+        ]
+        if not cells:
+            continue
+        measuring[name] = cells
         called = {run.first for cell in cells for run in find_runs(cell.code) if isinstance(run.first, str)}
         if called and not called & REPLACEABLE_OPERATORS:
+            what = f"computes {', '.join(sorted(called))}, which cannot be replaced in a model"
             expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
-            raise NotebookError(
-                name, f"computes {', '.join(sorted(called))}, which cannot be replaced in a model", expected
-            )
+            raise NotebookError(name, what, expected)
         if together and (twice := called & computed):
-            expected = "One implementation of each operator"
-            raise NotebookError(name, f"computes {min(twice)}, as another one does", expected)
+            what = f"computes {min(twice)}, as another one does"
+            raise NotebookError(name, what, "One implementation of each operator")
         computed |= called
+    if not measuring:
+        expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
+        raise NotebookError(", ".join(implementations), "measures no implementation", expected)
+    return measuring
 
 
 def _request(model: str, phase: str, layers: int, framework: str) -> EffectRequest:
-    if framework not in {"", TRANSFORMERS}:
-        expected = f"`{TRANSFORMERS}`, or nothing for this project's modules"
-        raise ModelError(f"--framework {framework}", "is not known", expected)
-
     where = f"--model {model}"
     path = Path(model)
     if (CONFIGS / f"{model}.json").is_file() or not (path.is_dir() or path.suffix == ".json"):
@@ -186,18 +180,15 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
     try:
         config = msgspec.json.decode(read_file(path), type=dict[str, object])
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        expected = (
-            "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
-        )
-        raise ModelError(where, f"cannot be read ({getattr(error, 'strerror', error)})", expected) from error
+        what = f"cannot be read ({getattr(error, 'strerror', error)})"
+        raise ModelError(where, what, "A config.json of the Hub, or a model that kbt knows") from error
     found = config_from_huggingface(config, where)
     known = CONFIGS / f"{stem}.json"
     if known.is_file() and config_from_huggingface(msgspec.json.decode(known.read_bytes()), where) != found:
         raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
     if layers > found.num_hidden_layers:
-        raise ModelError(
-            f"--layers {layers}", "is more than the model has", f"At most {found.num_hidden_layers}"
-        )
+        most = found.num_hidden_layers
+        raise ModelError(f"--layers {layers}", "is more than the model has", f"At most {most}")
     phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
         sizes, positions = phase_sizes(name), found.max_position_embeddings
@@ -208,9 +199,8 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
             what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
     if not is_file_name(stem):
-        raise ModelError(
-            where, f"{stem!r} cannot be a name", "Text that does not begin with a dot", "Rename it"
-        )
+        expected = "Text that does not begin with a dot"
+        raise ModelError(where, f"{stem!r} cannot be a name", expected, "Rename it")
     # Two files of one name must not share records.
     unique = stem if known.is_file() else f"{stem}-{config_digest(found)}"
     name = model_of_framework(unique, framework)
@@ -219,51 +209,41 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
 
 def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
     operator, _, notebook = path.partition(f"/{IMPLEMENTATIONS}/")
-    for phase, group in groupby(rows, key=lambda row: row.effect.phase):
-        shown = list(group)
+    for phase, shown in grouped((row.effect.phase, row) for row in rows).items():
         names = ", ".join([f"{operator}/{notebook.removesuffix('.md')}", *shown[0].effect.others])
         layers = f" with {plural(count, 'layer')}" if (count := shown[0].effect.layers) else ""
         processes = plural(shown[0].processes, "process", "es")
         print_heading(f"{names} in {model}{layers}, {phase}, on {device}, {processes}")
-        print(_effect_table(shown, terminal_width()))
+        lines = [["level and calls", "without\nms", "with\nms", "predicted", "measured [95 %]", "verdict"]]
+        for row in shown:
+            effect = row.effect
+            calls = f"\n  {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
+            lines.append(
+                [
+                    f"L{effect.level} {effect.module}{calls}",
+                    milliseconds(row.baseline_ms),
+                    milliseconds(row.candidate_ms),
+                    speedup_with_interval(row.predicted, None, None) if row.predicted else "",
+                    speedup_with_interval(row.speedup, row.low, row.high),
+                    row.verdict.label,
+                ]
+            )
+        if terminal_width() < _WIDE:
+            lines = [[*line[:2], *line[3:]] for line in lines]
+        print(table(lines, right=range(1, len(lines[0]) - 1), width=terminal_width()))
         for line in _notes(shown):
             print(*wrapped(visible(line), terminal_width()), sep="\n")
         print()
         if breakdown := breakdown_of(shown):
-            print(_breakdown_table(breakdown))
+            lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
+            for part in breakdown.parts:
+                name, calls = (part.module, str(part.calls)) if part.module else ("outside of kernels", "")
+                alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
+                share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
+                lines.append([name, calls, alone, milliseconds(part.ms), share])
+            print(table(lines, right=range(1, 5), width=terminal_width()))
             for how, ms in breakdown.idle.items():
                 print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
-
-
-def _effect_table(rows: list[EffectRow], width: int) -> str:
-    wide = width >= _WIDE
-    lines = [["level and calls", "without\nms", "with\nms", "predicted", "measured [95 %]", "verdict"]]
-    for row in rows:
-        effect = row.effect
-        calls = f"\n  {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
-        lines.append(
-            [
-                f"L{effect.level} {effect.module}{calls}",
-                milliseconds(row.baseline_ms),
-                milliseconds(row.candidate_ms),
-                speedup_with_interval(row.predicted, None, None) if row.predicted else "",
-                speedup_with_interval(row.speedup, row.low, row.high),
-                row.verdict.label,
-            ]
-        )
-    if not wide:
-        lines = [[*line[:2], *line[3:]] for line in lines]
-    return table(lines, right=range(1, len(lines[0]) - 1), width=width)
-
-
-def _breakdown_table(breakdown: Breakdown) -> str:
-    lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
-    for part in breakdown.parts:
-        alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
-        calls = str(part.calls) if part.module else ""
-        share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
-        lines.append([part.module or "outside of kernels", calls, alone, milliseconds(part.ms), share])
-    return table(lines, right=range(1, 5), width=terminal_width())
 
 
 def _notes(rows: list[EffectRow]) -> list[str]:

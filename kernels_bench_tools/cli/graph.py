@@ -11,7 +11,7 @@ import typer
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import print_json, terminal_width
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.records.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
+from kernels_bench_tools.records.model import DERIVED, ModelTasks, model_keys, read_model_tasks
 from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.text import did_you_mean, plural, table, wrapped
 
@@ -54,32 +54,51 @@ def graph(
     if not module:
         _print_trees(uses, json)
         return
-    found = _reach(uses, _find(uses, module))
-    if json:
-        print_json(msgspec.to_builtins(found))
-    else:
-        _print_reach(found)
-
-
-def _find(uses: Uses, wanted: str) -> Module:
-    names = {module.class_name.lower(): module for module in uses}
-    key = wanted.replace("_", "").lower()
+    names = {each.class_name.lower(): each for each in uses}
+    key = module.replace("_", "").lower()
     if key not in names:
         expected = "A module of the models, such as rms_norm or RMSNorm; `kbt graph` lists them"
-        near = did_you_mean(key, names)
-        raise ModelError(wanted, "is not a module of the models", expected, near)
-    return names[key]
+        raise ModelError(module, "is not a module of the models", expected, did_you_mean(key, names))
+    reach = _reach(uses, names[key])
+    if json:
+        print_json(msgspec.to_builtins(reach))
+    else:
+        _print_reach(reach)
 
 
 def _reach(uses: Uses, module: Module) -> Reach:
     models = [read_model_tasks(model) for model in model_keys(DERIVED)]
-    users = []
-    for user in uses:
-        if user != module and (chain := _chain(uses, user, module)):
-            calling = [one.model for one in models if _calls(one, user, module)]
-            users.append(User(user, [step.class_name for step in chain], calling))
-    calls = {one.model: {phase.name: _count(phase, module) for phase in one.phases} for one in models}
-    return Reach(module, users, {model: found for model, found in calls.items() if any(found.values())})
+    callers = {model.model: _callers(model, module.class_name) for model in models}
+    users = [
+        User(
+            user,
+            [step.class_name for step in chain],
+            [name for name in callers if user.class_name in callers[name]],
+        )
+        for user in uses
+        if user != module and (chain := _chain(uses, user, module))
+    ]
+    calls = {
+        model.model: {
+            phase.name: sum(task.calls for task in phase.tasks if task.module == module.class_name)
+            for phase in model.phases
+        }
+        for model in models
+    }
+    return Reach(module, users, {model: counts for model, counts in calls.items() if any(counts.values())})
+
+
+def _callers(model: ModelTasks, name: str) -> set[str]:
+    """Return the classes of which an instance calls a module in some phase: the module's path is below its own."""
+    return {
+        outer.module
+        for phase in model.phases
+        for inner in phase.tasks
+        if inner.module == name
+        for outer in phase.tasks
+        for above in outer.paths
+        if any(f"{path}.".startswith(f"{above}." if above else "") for path in inner.paths)
+    }
 
 
 def _chain(uses: Uses, user: Module, used: Module) -> tuple[Module, ...]:
@@ -88,25 +107,6 @@ def _chain(uses: Uses, user: Module, used: Module) -> tuple[Module, ...]:
     while chains and not any(used == chain[-1] for chain in chains):
         chains = [(*chain, step) for chain in chains for step in uses[chain[-1]]]
     return min((chain for chain in chains if chain[-1] == used), default=())
-
-
-def _calls(model: ModelTasks, user: Module, module: Module) -> bool:
-    """Return whether an instance of a class calls a module in some phase: whether the module's path is below its own."""
-    return any(
-        f"{inner}.".startswith(f"{outer}." if outer else "")
-        for phase in model.phases
-        for outer in _paths(phase, user)
-        for inner in _paths(phase, module)
-    )
-
-
-def _paths(phase: Phase, module: Module) -> set[str]:
-    tasks = [task for task in phase.tasks if task.module == module.class_name]
-    return {path for task in tasks for path in task.paths}
-
-
-def _count(phase: Phase, module: Module) -> int:
-    return sum(task.calls for task in phase.tasks if task.module == module.class_name)
 
 
 def _print_reach(found: Reach) -> None:

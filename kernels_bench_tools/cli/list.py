@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -34,14 +34,6 @@ from kernels_bench_tools.text import did_you_mean, grouped, plural, table, title
 NOT_MEASURED, STALE = "not measured", "stale"
 
 
-class Selection(NamedTuple):
-    """What is measured together: a device's slug, a mode and a workload set."""
-
-    device: str
-    mode: str
-    set: str
-
-
 class Coverage(msgspec.Struct, kw_only=True):
     """The committed records of one implementation on one device, in one mode, for one workload set."""
 
@@ -51,18 +43,18 @@ class Coverage(msgspec.Struct, kw_only=True):
     mode: str
     set: str
     """Empty for records that apply to all workloads."""
-    rows: int = 0
+    rows: int
     """Number of records, of all processes; 0 if it was not measured."""
-    workloads: int = 0
+    workloads: int
     """Number of workloads with a record."""
-    measured: int = 0
+    measured: int
     """Number of workloads with a latency that can be ranked."""
-    processes: int = 0
-    date: str = ""
+    processes: int
+    date: str
     """Day of the oldest record."""
-    stale: bool = False
+    stale: bool
     """Whether the code of the cell changed after some of it was measured."""
-    others: dict[str, int] = msgspec.field(default_factory=dict)
+    others: dict[str, int]
     """Number of workloads without a rankable latency, by status."""
 
 
@@ -101,7 +93,21 @@ def list_notebooks(
             raise ProjectError(f"--device {device}", "has no records here", "The slug of a device", hint)
         _print_coverage([row for row in rows if device in {"", row.device}], json)
         return
-    listed = [_describe(notebook) for notebook in notebooks]
+    listed = [
+        {
+            "operator": each.operator,
+            "implementation": each.implementation,
+            "title": each.front.title or title_from_name(each.implementation),
+            "family": each.front.family,
+            "baseline": each.front.baseline,
+            "requires": each.front.requires,
+            "recorded": [
+                path.parent.name for path in record_files(each.path.parents[1], each.implementation)
+            ],
+            "notebook": each.name,
+        }
+        for each in notebooks
+    ]
     others = sorted(project.relative(path) for path in wanted.difference(found))
     if json:
         print_json({"implementations": listed, "notebooks": others})
@@ -114,49 +120,46 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
 
     What is recorded of another implementation of the operator only is yielded with no rows.
     """
-    recorded: dict[Path, dict[tuple[str, Selection], list[Record]]] = {}
+    from kernels_bench_tools.results.merge import by_workload, merge  # and numpy
+
+    def selection(record: Record) -> tuple[str, str, str]:
+        """Return what is measured together: a device's slug, a mode and a workload set."""
+        view = view_of(record.wl)
+        return record.device.slug if record.device else "", view.mode or FORWARD, view.set
+
+    recorded: dict[Path, dict[tuple[str, tuple[str, str, str]], list[Record]]] = {}
     for notebook in notebooks:
-        folder = notebook.path.parents[1]
+        name, folder = notebook.implementation, notebook.path.parents[1]
         if folder not in recorded:
             recorded[folder] = grouped(
-                ((path.stem, _selection(record)), record)
+                ((path.stem, selection(record)), record)
                 for path in record_files(folder)
                 for record in read_committed(path, notebook.operator, on_problem=note_problem)
             )
-        own = {
-            each: rows for (name, each), rows in recorded[folder].items() if name == notebook.implementation
-        }
-        complete = {selection.device for selection in own if not selection.set}
+        known = recorded[folder]
+        complete = {device for stem, (device, _, workloads) in known if stem == name and not workloads}
         code = {cell.id: cell.code for cell in notebook.cells}
-        for selection in sorted({selection for _, selection in recorded[folder]}):
-            row = Coverage(
-                operator=notebook.operator, implementation=notebook.implementation, **selection._asdict()
+        for device, mode, workload_set in sorted({each for _, each in known}):
+            records = known.get((name, (device, mode, workload_set)), [])
+            if not records and (not workload_set or device in complete):
+                continue
+            processes, whole = by_workload(records)
+            merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
+            origins = {each.provenance.code_digest: each.provenance for each in records if each.outcome.ran}
+            yield Coverage(
+                operator=notebook.operator,
+                implementation=name,
+                device=device,
+                mode=mode,
+                set=workload_set,
+                rows=len(records),
+                workloads=len(processes),
+                measured=sum(entry.ok for entry in merged),
+                processes=count_processes(records),
+                date=min((each.ts for each in records), default="")[:10],
+                stale=any(has_other_code(origin, code) for origin in origins.values()),
+                others=Counter(entry.outcome.value for entry in merged if not entry.ok),
             )
-            if selection in own:
-                yield _fill(row, own[selection], code)
-            elif selection.set and selection.device not in complete:
-                yield row
-
-
-def _selection(record: Record) -> Selection:
-    view = view_of(record.wl)
-    return Selection(record.device.slug if record.device else "", view.mode or FORWARD, view.set)
-
-
-def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
-    from kernels_bench_tools.results.merge import by_workload, merge  # and numpy
-
-    processes, whole = by_workload(entries)
-    merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
-    row.rows = len(entries)
-    row.workloads = len(processes)
-    row.measured = sum(entry.ok for entry in merged)
-    row.processes = count_processes(entries)
-    row.date = min(entry.ts for entry in entries)[:10]
-    origins = {entry.provenance.code_digest: entry.provenance for entry in entries if entry.outcome.ran}
-    row.stale = any(has_other_code(origin, code) for origin in origins.values())
-    row.others = Counter(entry.outcome.value for entry in merged if not entry.ok)
-    return row
 
 
 def _print_coverage(rows: list[Coverage], json: bool) -> None:
@@ -208,22 +211,6 @@ def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
         _print_table(lines, right={0, 2})
         print()
     print(f"{found.model}, {found.parameters:,} parameters; configuration: {found.source}")
-
-
-def _describe(notebook: Notebook) -> dict[str, Any]:
-    """Return an implementation as ``--json`` prints it; ``recorded`` are the devices with committed records."""
-    records = record_files(notebook.path.parents[1], notebook.implementation)
-    stem, front = notebook.implementation, notebook.front
-    return {
-        "operator": notebook.operator,
-        "implementation": stem,
-        "title": front.title or title_from_name(stem),
-        "family": front.family,
-        "baseline": front.baseline,
-        "requires": front.requires,
-        "recorded": [path.parent.name for path in records],
-        "notebook": notebook.name,
-    }
 
 
 def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:

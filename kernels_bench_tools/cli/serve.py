@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.folder import MANIFEST
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
-from kernels_bench_tools.serve.server import Server, serving
+from kernels_bench_tools.serve.server import Server
 from kernels_bench_tools.serve.watch import Watcher
 from kernels_bench_tools.text import few
 
@@ -54,7 +54,7 @@ def serve(
         note_unused(unused, "with --no-build, which runs nothing")
     options = replace(options, quick=True)
     try:
-        with signals_as_interrupt(), serving(port, site) as server:
+        with signals_as_interrupt(), Server(port, site) as server:
             print(server.url, flush=True)
             watcher = Watcher(site) if no_build else None
             while watcher and watcher.wait():

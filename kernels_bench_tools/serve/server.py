@@ -12,12 +12,10 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from kernels_bench_tools.errors import ProjectError
@@ -45,51 +43,41 @@ _MISSING = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the folder ``site`` to browsers on this machine; port 0 is any free port."""
+    """Serves the folder ``site`` to browsers on this machine, in the background; port 0 is any free port.
+
+    A port that cannot be used is a ``ProjectError``.
+    """
 
     def __init__(self, port: int, site: Path) -> None:
         self.site = site.resolve()
         # Random, so that a restarted server does not take an old page for a current one.
         self._name, self._report = secrets.token_hex(4), 0
         self.update()
-        super().__init__((ADDRESS, port), _Handler)
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            what, remedy = (
+                f"cannot be used ({error.strerror})",
+                "Choose another with --port, or 0 for any free port",
+            )
+            raise ProjectError(f"port {port}", what, "A free port", remedy) from error
         own = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
         self.own_hosts = own | {ADDRESS, "localhost"} if self.server_port == 80 else own
+        self.url = f"http://{ADDRESS}:{self.server_port}/"
 
-    @property
-    def url(self) -> str:
-        """The address of the front page."""
-        return f"http://{ADDRESS}:{self.server_port}/"
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     def update(self, *, error: str = "", busy: str = "", new_report: bool = False) -> None:
         """Change the messages that open pages show; with ``new_report`` they reload."""
         self._report += new_report
         self.version = f"{self._name}-{self._report}"
         self.state = json.dumps({"version": self.version, "error": error, "busy": busy}).encode()
-
-
-@contextmanager
-def serving(port: int, site: Path) -> Iterator[Server]:
-    """Serve a site in the background.
-
-    Raises:
-        ProjectError: The port cannot be used.
-    """
-    try:
-        server = Server(port, site)
-    except OSError as error:
-        remedy = "Choose another with --port, or 0 for any free port"
-        raise ProjectError(
-            f"port {port}", f"cannot be used ({error.strerror})", "A free port", remedy
-        ) from error
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -117,7 +105,6 @@ class _Handler(SimpleHTTPRequestHandler):
         """Do not log requests."""
 
     def end_headers(self) -> None:
-        """Add the headers of every response."""
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         super().end_headers()

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds import build_of, notebook_run
 from projects import assert_one_line, run_kbt
 from tiny_configs import HUGGINGFACE
 
@@ -15,11 +14,8 @@ from kernels_bench_tools.models.config import config_digest, config_from_hugging
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.codec import read_effects, read_records
-from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.effects import read_effect
-from kernels_bench_tools.results.project_effects import Effects
 
 NOTEBOOK = """\
 ---
@@ -104,31 +100,11 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert file.name == "rms_norm--mine.jsonl"
     (measured,) = project.glob(".kbt/**/artifacts/**/rms_norm.jsonl")
     assert without_samples(read_effects(file)) == without_samples(read_records(measured))
-    assert_shown(project, file)
-
-
-def assert_shown(project: Path, file: Path) -> None:
-    """Assert that the report of a model has a recorded effect, and that a bad line costs itself only."""
-    shown = file.parents[1] / "llama-3.2-1b" / file.name
-    shown.parent.mkdir()
     other = file.read_text().splitlines()[0].replace('"impl":"mine"', '"impl":"other"')
-    shown.write_text(f"{file.read_text()}{other}\n{{\n".replace(file.parent.name, "llama-3.2-1b"))
+    file.write_text(f"{file.read_text()}{other}\n{{\n")
     done = run_kbt(project, "check")
     assert done.returncode == 1
-    assert done.stderr.count("llama-3.2-1b/rms_norm--mine.jsonl:") == 2
-    assert "rms_norm--mine.jsonl:6: is of the implementation 'rms_norm--other'" in done.stderr
-    assert "rms_norm--mine.jsonl:7: is not a record" in done.stderr
-
-    build = build_of(notebook_run("rms_norm/impls/mine.md", title="Mine"))
-    effects = Effects(effect_files(project))
-    publish(project, build, project / "site", effects=effects)
-    page = (project / "site/models/llama-3.2-1b.html").read_text()
-    section = page.partition('<h2 id="effects">')[2].partition("</section>")[0]
-    assert "5 of 5 instances replaced and called" in section
-    assert "RMSNorm with residual, 4 calls" in section
-    assert "a verdict needs 3 processes" in section
-    assert section.count('data-workload="L4 eager"') == 2
-    assert len((project / "site/models/llama-3.2-1b-effects.csv").read_text().splitlines()) == 1 + 5
+    assert [re.search(r":(\d+): ", line)[1] for line in done.stderr.splitlines()] == ["6", "7"]
 
 
 def without_samples(records: list[Record]) -> list[Any]:
