@@ -45,10 +45,8 @@ def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -
 
 
 def commit(project: Path, records: list[Record]) -> None:
-    (first, *_) = records
-    write_records(
-        project / "rms_norm" / "results" / "records" / first.device.slug / f"{first.impl}.jsonl", records
-    )
+    first = records[0]
+    write_records(project / first.op / "results/records" / first.device.slug / f"{first.impl}.jsonl", records)
 
 
 @pytest.fixture
@@ -160,44 +158,21 @@ def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_facto
     assert choice["near"] == "rows 1, 0.5×"
 
 
-OF_LAYER = {"hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
-OF_MODEL = {
-    "kind": "llama",
-    "layers": 32,
-    "sequences": 1,
-    "context": 1024,
-    "vocabulary": 128256,
-    "block_size": 16,
-    "heads": 32,
-    "kv_heads": 8,
-    "head_dim": 128,
-}
-
-
-@pytest.mark.parametrize(
-    ("operator", "sizes", "shown"),
-    [
-        ("mlp", OF_LAYER, "32 LlamaMLP [1,4096]"),
-        ("causal_lm", OF_LAYER | OF_MODEL, "1 LlamaForCausalLM [1]"),
-    ],
-)
-def test_a_block_or_model_has_a_table_of_its_own(
-    project: Path, capsys: pytest.CaptureFixture[str], operator: str, sizes: dict[str, Any], shown: str
-) -> None:
-    folder = project / operator / "impls"
+def test_a_block_has_a_table_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = project / "mlp" / "impls"
     folder.mkdir(parents=True)
-    cell = f"\n```python id=benchmark outputs={operator}.jsonl\nprint(1)\n```\n"
+    cell = "\n```python id=benchmark outputs=mlp.jsonl\nprint(1)\n```\n"
     (folder / "torch.md").write_text(f"---\nbaseline: true\n---\n{cell}")
     (folder / "whole.md").write_text(f"---\ntitle: Whole\n---\n{cell}")
+    sizes = {"tokens": 1, "hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
     for name, ms in (("torch", 0.3), ("whole", 0.1)):
-        records = rows(name, ms, op=operator, wl={"name": "T1", "set": "default", "tokens": 1, **sizes})
-        write_records(project / operator / "results/records/nvidia-h200" / f"{name}.jsonl", records)
+        commit(project, rows(name, ms, op="mlp", wl={"name": "T1", "set": "default", **sizes}))
 
     kernels, _, block = printed(capsys, *MODEL).partition("block, layer or model")
 
-    assert shown in block
+    assert "32 LlamaMLP [1,4096]" in block
     assert "3.00× [" in block
-    assert shown.split()[1] not in kernels
+    assert "LlamaMLP" not in kernels
     assert "1 of 12 kernels" in " ".join(kernels.split())
     assert max(map(len, block.splitlines())) <= 80
 

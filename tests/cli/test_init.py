@@ -155,7 +155,6 @@ def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, caps
     (folder / ".gitignore").rmdir()
     (folder / ".github").touch()
     assert kbt("init") == 2
-    assert "/.github/workflows: cannot be written (Not a directory)" in capsys.readouterr().err
     (folder / ".github").rename(folder / "softmax")
     assert kbt("init") == 2
     assert "/softmax: cannot be written (Not a directory)" in capsys.readouterr().err

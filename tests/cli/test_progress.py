@@ -42,16 +42,6 @@ def test_cells_are_numbered_in_the_order_in_which_they_start(capsys: pytest.Capt
     ]
 
 
-def test_an_only_cell_does_not_wait_for_others(capsys: pytest.CaptureFixture[str]) -> None:
-    told = PlainProgress()
-    told.build_started({A: 1.0})
-    told.process_started(A, 0, 2)
-    told.process_ended(A, waits=True)
-    told.process_started(A, 1, 2)
-
-    assert "waiting" not in capsys.readouterr().err
-
-
 def test_the_time_that_is_left_follows_what_took_longer_than_expected(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:

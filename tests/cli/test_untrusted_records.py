@@ -77,17 +77,16 @@ def test_record_follows_no_link(bare: Path, tmp_path: Path, link: str) -> None:
 def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")
-    folder = bare / "softmax" / "results" / "records" / "test-cpu"
-    folder.mkdir(parents=True)
-    (folder / "another.jsonl").write_text("=======\n" + LINE + "\n", encoding="utf-8")
-    before = (folder / "another.jsonl").read_bytes()
+    file = bare / "softmax" / "results" / "records" / "test-cpu" / "another.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"=======\n{LINE}\n", encoding="utf-8")
 
     done = run_kbt(bare, "record", str(source))
 
     assert done.returncode == 2
     assert "another.jsonl:1: is not a record" in done.stderr
-    assert (folder / "another.jsonl").read_bytes() == before
-    assert (folder / "plain.jsonl").exists()
+    assert file.read_text(encoding="utf-8") == f"=======\n{LINE}\n"
+    assert file.with_name("plain.jsonl").exists()
 
 
 def test_record_after_a_build_of_another_version_says_to_build(bare: Path) -> None:
