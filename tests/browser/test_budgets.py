@@ -25,7 +25,8 @@ def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(ope
     page = opened.goto(path)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.locator("input[name=metric][value=speedup]").check(force=True)
+    page.locator("input[name=metric]").last.check(force=True)
+    expect(page.locator("svg.panel").first).not_to_have_attribute("data-chart", "latency")
 
     assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
@@ -91,10 +92,11 @@ def test_the_chart_shows_host_times_of_a_gpu_and_latencies_of_a_cpu_which_has_no
     page = open_committed().goto("rms_norm/index.html")
     page.locator("input[name=metric][value=host_submit]").check(force=True)
 
-    expect(page.locator('.panel[data-view="nvidia-h200"] .y-title')).to_contain_text("Host submit (ms")
-    others = page.locator('.panel:not([data-view^="nvidia"]) .y-title')
-    assert others.count()
-    assert all("Latency" in title for title in others.all_text_contents())
+    panel = page.locator('svg.panel[data-view="nvidia-h200"]')
+    expect(panel).to_have_attribute("data-chart", "host_submit")
+    expect(panel).to_contain_text("Host submit (ms")
+    others = page.locator('svg.panel:not([data-view^="nvidia"])')
+    assert {other.get_attribute("data-chart") for other in others.all()} == {"latency"}
 
 
 def test_an_implementations_table_needs_no_sideways_scrolling_on_a_desktop(open_committed):

@@ -86,7 +86,7 @@ def _run_combine(run: NotebookRun, fronts: Mapping[str, FrontMatter], folder: Pa
     draw = figure.chart_svg
 
     def latencies_only(summary: Summary, chart: str, *pages: Mapping[str, str]) -> bytes:
-        # Pages show this chart, and draw the others from its numbers. Drawing all of them takes a minute.
+        # Pages show this one, and the others if a reader asks. Drawing all of them takes a minute.
         return draw(summary if chart == LATENCY.chart else replace(summary, devices=[]), chart, *pages)
 
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
