@@ -29,13 +29,10 @@ class Style(NamedTuple):
     dashes: str | tuple[float, tuple[float, ...]]
 
 
-def style(slot: int) -> Style:
-    """Return the style with this number; the first 32 all differ in colour or dashes."""
-    return Style(
-        colour=COLOURS[slot % len(COLOURS)],
-        marker=MARKERS[slot % len(MARKERS)],
-        dashes=DASHES[slot // len(COLOURS) % len(DASHES)],
-    )
+_STYLES = [
+    Style(COLOURS[slot % len(COLOURS)], MARKERS[slot % len(MARKERS)], DASHES[slot // len(COLOURS)])
+    for slot in range(_SLOTS)
+]
 
 
 def assign_styles(
@@ -62,20 +59,13 @@ def assign_styles(
             slots[implementation] = FAMILIES.index(family)
     for implementation in sorted(families.keys() - slots.keys()):
         slots[implementation] = _free_slot(implementation, families[implementation], taken(implementation))
-    return {implementation: style(slot) for implementation, slot in slots.items()}
+    return {implementation: _STYLES[slot] for implementation, slot in slots.items()}
 
 
 def _free_slot(implementation: str, family: str, taken: Collection[int]) -> int:
-    if family in FAMILIES:
-        of_colour = range(FAMILIES.index(family) % len(COLOURS), _SLOTS, len(COLOURS))
-        for slot in of_colour:
-            if slot not in taken:
-                return slot
     start = int.from_bytes(hashlib.sha256(implementation.encode()).digest()[:4], "big")
     # A solid line in a colour of its own reads better than a dashed one in another's.
-    for size in (len(COLOURS), _SLOTS):
-        for step in range(size):
-            slot = (start + step) % size
-            if slot not in taken:
-                return slot
-    return start % _SLOTS
+    slots = [(start + step) % size for size in (len(COLOURS), _SLOTS) for step in range(size)]
+    if family in FAMILIES:
+        slots = [*range(FAMILIES.index(family) % len(COLOURS), _SLOTS, len(COLOURS)), *slots]
+    return next((slot for slot in slots if slot not in taken), start % _SLOTS)

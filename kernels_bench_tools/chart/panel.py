@@ -69,12 +69,9 @@ def draw_panel(
         _draw_rules(axes, metric.lines(view))
     else:
         axes.set_axis_off()
-    crossed = [row for row in view.rows if failed_points(row)]
     for row in view.rows:
         _draw_row(axes, row, metric, styles[row.implementation], urls[row.implementation], 4 / slot)
-    for at, row in enumerate(crossed):
-        step = min(_CROSS, 0.8 * slot / len(crossed))
-        _draw_crosses(axes, row, styles[row.implementation], (at - (len(crossed) - 1) / 2) * step)
+    _draw_crosses(axes, view, styles, slot)
     _draw_legend(
         axes, f"{printable(title)} · {view_title(view)}", view, styles, urls, _CAPTION if passed else 0
     )
@@ -200,11 +197,7 @@ def _draw_row(axes: Any, row: Row, metric: Metric, style: Style, url: str, nudge
     axes.plot(
         range(len(found)),
         [math.nan if estimate is None else estimate.value for estimate in found],
-        color=style.colour,
-        marker=style.marker,
-        linestyle=style.dashes,
-        linewidth=2,
-        markersize=6.5,
+        **_look(style),
         clip_on=False,
         in_layout=False,  # matplotlib places a line without points in the corner of the figure
         gid=f"series--{row.slug}",
@@ -212,23 +205,27 @@ def _draw_row(axes: Any, row: Row, metric: Metric, style: Style, url: str, nudge
     )
 
 
-def _draw_crosses(axes: Any, row: Row, style: Style, aside: float) -> None:
-    """Cross out the failed workloads of a row on the axis, each ``aside`` of its place."""
-    places = [at for at, point in enumerate(row.points) if not has_passed(point)]
-    axes.plot(
-        places,
-        [0.0] * len(places),
-        transform=axes.get_xaxis_transform() + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans),
-        linestyle="none",
-        marker="X",
-        markersize=9,
-        markerfacecolor="none",
-        markeredgecolor=style.colour,
-        markeredgewidth=1.4,
-        clip_on=False,
-        zorder=5,
-        gid=f"failed--{row.slug}",
-    )
+def _draw_crosses(axes: Any, view: DeviceSummary, styles: Mapping[str, Style], slot: float) -> None:
+    """Cross out failed workloads on the axis, those of several rows side by side."""
+    crossed = [row for row in view.rows if failed_points(row)]
+    for number, row in enumerate(crossed):
+        aside = (number - (len(crossed) - 1) / 2) * min(_CROSS, 0.8 * slot / len(crossed))
+        places = [at for at, point in enumerate(row.points) if not has_passed(point)]
+        moved = ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+        axes.plot(
+            places,
+            [0.0] * len(places),
+            transform=axes.get_xaxis_transform() + moved,
+            linestyle="none",
+            marker="X",
+            markersize=9,
+            markerfacecolor="none",
+            markeredgecolor=styles[row.implementation].colour,
+            markeredgewidth=1.4,
+            clip_on=False,
+            zorder=5,
+            gid=f"failed--{row.slug}",
+        )
 
 
 def _legend_text(row: Row, view: DeviceSummary) -> str:
@@ -277,13 +274,10 @@ def _draw_legend(
 
 
 def _handle(row: Row, style: Style) -> Line2D:
-    return Line2D(
-        [],
-        [],
-        color=style.colour,
-        marker=style.marker,
-        linestyle=style.dashes if row.passed else "none",
-        markerfacecolor=style.colour if row.passed else "none",
-        markersize=6.5,
-        linewidth=2,
-    )
+    hollow = {} if row.passed else {"linestyle": "none", "markerfacecolor": "none"}
+    return Line2D([], [], **_look(style) | hollow)
+
+
+def _look(style: Style) -> dict[str, Any]:
+    line = {"color": style.colour, "linestyle": style.dashes, "linewidth": 2}
+    return line | {"marker": style.marker, "markersize": 6.5}
