@@ -63,7 +63,7 @@ def test_on_a_phone_the_speed_up_stands_next_to_the_name(open_site):
     assert speedup["x"] + speedup["width"] <= 360
 
 
-def test_hovering_a_line_tells_who_where_and_how_fast(open_site):
+def test_hovering_a_line_tells_who_where_and_how_fast_and_a_click_opens_its_page(open_site):
     page = open_site().goto(COMBINED)
     hover_between_points(page)
     tooltip = page.locator(".kbt-tooltip")
@@ -74,21 +74,10 @@ def test_hovering_a_line_tells_who_where_and_how_fast(open_site):
     expect(tooltip).to_contain_text("speed-up 1.62× [1.612, 1.626]")
     page.mouse.move(5, 5)
     expect(tooltip).to_be_hidden()
-
-
-def test_hovering_a_marker_tells_its_own_value(open_site):
-    page = open_site().goto(COMBINED)
-    page.locator(f"{SERIES} use").nth(3).hover()
-    expect(page.locator(".kbt-tooltip")).to_contain_text("N4096_D8192: 0.006904 ms")
-
-
-def test_clicking_a_line_opens_the_implementation(open_site):
-    page = open_site().goto(COMBINED)
     hover_between_points(page)
     page.mouse.down()
     page.mouse.up()
     page.wait_for_url(re.compile("impls/triton_layer_norm.html$"))
-    expect(page.locator("h1")).to_have_text("Triton layer norm")
 
 
 def test_clicking_a_label_hides_and_shows_its_line_on_a_page_without_switches(open_site):
@@ -178,17 +167,6 @@ def test_on_paper_nothing_is_cut_off(open_site):
     expect(page.locator(".controls")).to_be_hidden()
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     expect(page.locator(".scroll").first).to_have_css("overflow-x", "visible")
-
-
-@pytest.mark.parametrize("scripts", [True, False])
-def test_the_notes_of_a_row_are_unfolded_by_the_keyboard(open_site, scripts):
-    page = open_site(java_script_enabled=scripts).goto(OPERATOR)
-    notes = page.locator("table.ranking details.notes").first
-    expect(notes.locator("li")).to_be_hidden()
-    notes.locator("summary").focus()
-    page.keyboard.press("Enter")
-    expect(notes.locator("li")).to_be_visible()
-    expect(notes).to_contain_text("submitting a call takes longer than the device needs for it")
 
 
 def test_on_paper_notes_are_words_and_explained_once(open_site):

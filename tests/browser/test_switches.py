@@ -79,14 +79,6 @@ def test_another_view_replaces_the_first_and_the_overview_marks_it(page):
     expect(page.locator(".glance [aria-current]")).to_have_text("GELU · cpu")
 
 
-def test_a_click_on_a_name_hides_its_line_and_another_shows_it(page):
-    page.locator(label(LIGER)).click()
-    expect(page.locator(line(LIGER))).to_be_hidden()
-    expect(page.locator(f'tr[data-series="{LIGER}"] .swatch')).to_have_attribute("aria-pressed", "false")
-    page.locator(label(LIGER)).click()
-    expect(page.locator(line(LIGER))).to_be_visible()
-
-
 @pytest.mark.parametrize("how", ["shift", "double", "row"])
 def test_a_line_can_be_shown_alone_and_the_others_brought_back(page, how):
     everything = shown_lines(page)
@@ -107,14 +99,10 @@ def test_a_line_can_be_shown_alone_and_the_others_brought_back(page, how):
 
 def test_a_line_hidden_in_one_view_is_hidden_in_all(page):
     page.locator(label(LIGER)).click()
+    expect(page.locator(line(LIGER))).to_be_hidden()
+    expect(page.locator(f'tr[data-series="{LIGER}"] .swatch')).to_have_attribute("aria-pressed", "false")
     choose_view(page, "nvidia-h200-gelu-default")
     expect(page.locator(f"{line(LIGER)}-gelu-default")).to_be_hidden()
-
-
-def test_a_row_and_its_line_light_up_together(page):
-    page.locator(f'{RANKING} tr[data-series="{TRITON}"]').hover()
-    expect(page.locator(line(TRITON))).to_have_class(re.compile(r"\bactive\b"))
-    expect(page.locator(line(TORCH))).to_have_css("opacity", "0.16")
 
 
 def test_a_column_sorts_both_ways_with_what_has_no_value_last_and_then_as_it_was(page):
@@ -249,12 +237,3 @@ def test_on_paper_all_views_are_there_in_light_and_without_controls(open_many):
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     for view in (FIRST, "nvidia-h200-gelu-large", "amd-epyc-2-cores-gelu-cpu"):
         expect(page.locator(f'[data-pick="{view}"] table.ranking')).to_be_visible()
-
-
-def test_without_scripts_every_view_can_be_unfolded_and_nothing_is_dead(open_many):
-    page = open_many(java_script_enabled=False).goto(OPERATOR)
-    expect(page.locator(".switches")).to_be_hidden()
-    expect(page.locator("details.view")).to_have_count(8)
-    expect(page.locator("details.view").nth(3)).to_be_visible()
-    expect(page.get_by_role("heading", name="More charts")).to_be_visible()
-    expect(page.locator(".sort, .swatch")).to_have_count(0)

@@ -6,7 +6,6 @@ from xml.etree import ElementTree as ET
 import html5lib
 import matplotlib as mpl
 import pytest
-from devices import EPYC
 from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg, shows
@@ -138,15 +137,6 @@ def test_failed_workloads_are_crosses_on_the_axis_side_by_side(summary, svg):
     assert max(Counter(places).values()) == 1
 
 
-def test_failures_are_crossed_out_in_every_chart():
-    fine = record("a", 0.1, wl={"name": "n1", "n": 1}, roofline=Roofline(ceiling="copy", value=1, fraction=1))
-    lost = record("a", wl={"name": "n2", "n": 2}, status=Status.OOM, reason="out of memory")
-    summary = summarize("x", "X", [Source(records=[fine, lost], front=FrontMatter(baseline=True))])
-
-    for chart in CHARTS:
-        assert [use.get("data-workload") for use in marks(draw(summary, chart), "status")] == ["n2"]
-
-
 def test_an_implementation_that_did_not_run_is_in_the_legend_with_its_status_and_a_hollow_mark(svg):
     slug = "hf-kernels-layer-norm--nvidia-h200"
 
@@ -165,12 +155,8 @@ def test_lines_and_labels_link_to_the_implementations_page_with_one_stop_of_the_
 
         assert {link.get("href") for link in links} == {f"../impls/{row.implementation}.html"}
         assert len([link for link in links if link.get("tabindex") is None]) == 1
-
-
-def test_an_implementation_without_a_page_is_no_link(summary):
-    svg = draw(summary, "latency", {"torch_layer_norm": "x.html"})
-
-    assert {link.get("href") for link in svg.iter(f"{SVG}a")} == {"x.html"}
+    without = draw(summary, "latency", {"torch_layer_norm": "x.html"})
+    assert {link.get("href") for link in without.iter(f"{SVG}a")} == {"x.html"}
 
 
 def test_the_chart_says_what_it_shows(svg):
@@ -235,28 +221,8 @@ def test_the_peak_of_a_mix_follows_from_rate_and_fraction():
     assert line == Line(pytest.approx(at), f"same mix of reads and writes: {at:,.0f} GB/s")
 
 
-def test_without_a_measured_peak_there_is_no_line():
-    view = summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0]
-
-    assert view_metrics(view)["rate"].lines(view) == ()
-
-
 def test_the_axis_of_fractions_includes_one():
     assert {"0", "0.2", "1", "measured peak"} <= {*texts(draw(bound(fraction=0.1), "fraction"))}
-
-
-def test_a_view_without_a_number_has_no_panel():
-    near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
-    records = [
-        record("a", 0.1, wl={"name": "w1", "set": "default"}, roofline=near),
-        record("a", 0.1, wl={"name": "w2", "set": "decode"}, regime=Regime.LAUNCH),
-    ]
-    summary = summarize("x", "X", [Source(records=records)])
-
-    assert len(panels(draw(summary, "latency"))) == 2
-    assert [panel.get("data-title") for panel in panels(draw(summary, "fraction"))] == [
-        "NVIDIA H200 · default"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -347,10 +313,7 @@ def test_panels_of_several_charts_on_one_page_keep_their_markers(summary):
 def test_names_that_differ_in_punctuation_only_have_series_of_their_own():
     summary = summarize("x", "X", [source(name, [0.1]) for name in ("my-kernel", "my_kernel", "漢", "字")])
 
-    svg = draw(summary)
-
-    slugs = {group(svg, f"series--{row.slug}").get("data-series") for row in rows_of(summary)}
-    assert slugs == {f"{name}--nvidia-h200{more}" for name in ("my-kernel", "unnamed") for more in ("", "-2")}
+    assert len({group(draw(summary), f"series--{row.slug}").get("id") for row in rows_of(summary)}) == 4
 
 
 def test_hostile_names_stay_text():
@@ -391,24 +354,6 @@ def test_a_device_on_which_nothing_ran_has_a_legend_only():
     shown = texts(draw(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")])))
 
     assert shown == ["X · NVIDIA H200", "A (unsupported)"]
-
-
-def test_an_implementation_without_a_record_of_a_device_is_in_its_legends():
-    sources = [
-        source("old", [0.1, 0.2]),
-        source("old", [1.0], device=EPYC),
-        source("new", [2.0], device=EPYC),
-    ]
-
-    assert "New (not measured)" in texts(draw(summarize("x", "X", sources)))
-
-
-def test_panels_are_below_each_other(svg):
-    first, second, *_ = panels(svg)
-
-    assert float(first.get("y")) == 0
-    assert float(second.get("y")) > float(first.get("height"))
-    assert float(svg.get("viewBox").split()[3]) > float(second.get("y"))
 
 
 def test_six_views_of_thirteen_implementations_stay_below_900_kb():
