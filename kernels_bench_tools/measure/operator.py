@@ -243,7 +243,10 @@ class Operator:
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
         """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""
-        self._require_unique_names()
+        names_of_all = Counter(workload.name for given in self.workload_sets.values() for workload in given)
+        if double := [name for name, count in names_of_all.items() if count > 1]:
+            what = f"has several workloads named {double[0]!r}, whose records would replace each other"
+            raise OperatorError(f"operator {self.name}", what, "Names that are unique over all workload sets")
         wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
         for name in wanted:
             self._require("workload set", name, self.workload_sets)
@@ -263,12 +266,6 @@ class Operator:
                 "The operator's module lists its workloads",
             )
         return found
-
-    def _require_unique_names(self) -> None:
-        names = Counter(workload.name for workloads in self.workload_sets.values() for workload in workloads)
-        if double := [name for name, count in names.items() if count > 1]:
-            what = f"has several workloads named {double[0]!r}, whose records would replace each other"
-            raise OperatorError(f"operator {self.name}", what, "Names that are unique over all workload sets")
 
     def made_inputs(self, workload: Workload, device: str, seed: int) -> Inputs:
         """Return ``inputs(...)``; ``OperatorError`` unless it is a tuple."""

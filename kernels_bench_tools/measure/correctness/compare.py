@@ -10,14 +10,14 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, eps_of, tensors_of
+from kernels_bench_tools.measure.operator import Inputs, Operator, eps_of, tensors_of
 from kernels_bench_tools.text import plural
 
 SENSITIVITY = 8.0
@@ -181,13 +181,6 @@ class OutputComparison:
             output.require_correct(mean=mean)
 
 
-class _Expected(NamedTuple):
-    """The reference of a slice of one output, and the error that is allowed at each element."""
-
-    values: Tensor
-    allowed: Tensor
-
-
 def compare(
     output: Any, operator: Operator, inputs: Inputs, only: Collection[int] | None = None
 ) -> OutputComparison:
@@ -211,16 +204,14 @@ def compare(
                 name=kind.name if len(operator.outputs) > 1 else "",
             )
         )
-    for index, inputs_slice in _slices(operator, inputs, only):
-        for number, expected in enumerate(_expected(operator, inputs, inputs_slice)):
-            errors = compared[number]
-            where = _index_for(number, index)
-            errors.found.add(_slice_of(actual[number], where, expected.values), *expected)
-            if theirs is not None and errors.baseline is not None:
-                try:
-                    errors.baseline.add(theirs[number][where].double(), *expected)
-                except WrongResultError:
-                    errors.baseline = None  # the baseline itself cannot be compared here
+    for number, index, *parts in _parts(actual, operator, inputs, only):
+        errors = compared[number]
+        errors.found.add(*parts)
+        if theirs is not None and errors.baseline is not None:
+            try:
+                errors.baseline.add(theirs[number][index].double(), *parts[1:])
+            except WrongResultError:
+                errors.baseline = None  # the baseline itself cannot be compared here
     for errors, tensor in zip(compared, actual, strict=True):
         if only is None and errors.found.elements != tensor.numel():
             raise WrongResultError(f"it returned {tensor.numel()} elements, expected {errors.found.elements}")
@@ -251,13 +242,11 @@ def is_plausible(
     """
     try:
         actual = require_outputs(output, operator, inputs)
-        for index, inputs_slice in _slices(operator, inputs, only):
-            for number, expected in enumerate(_expected(operator, inputs, inputs_slice)):
-                errors = ErrorStats()
-                part = _slice_of(actual[number], _index_for(number, index), expected.values)
-                errors.add(part, *expected, sums=False)
-                if not errors.ratio <= limit:
-                    return False
+        for _, _, *parts in _parts(actual, operator, inputs, only):
+            errors = ErrorStats()
+            errors.add(*parts, sums=False)
+            if not errors.ratio <= limit:
+                return False
     except WrongResultError:
         return False
     return True
@@ -270,10 +259,30 @@ def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float 
     return {count - 1, *secrets.SystemRandom().sample(range(count - 1), wanted - 1)}
 
 
-def _slices(operator: Operator, inputs: Inputs, only: Collection[int] | None) -> Iterator[tuple[Any, Inputs]]:
-    for number, one in enumerate(operator.slices(inputs)):
-        if only is None or number in only:
-            yield one
+def _parts(
+    actual: Sequence[Tensor], operator: Operator, inputs: Inputs, only: Collection[int] | None
+) -> Iterator[tuple[int, Any, Tensor, Tensor, Tensor]]:
+    """Yield the number of an output, the index of a slice, and in float64 its values, the expected ones, and allowed errors.
+
+    Raises ``WrongResultError`` for another shape than the reference's.
+    """
+    for place, (index, inputs_slice) in enumerate(operator.slices(inputs)):
+        if only is not None and place not in only:
+            continue
+        for number, (expected, allowed) in enumerate(_expected(operator, inputs, inputs_slice)):
+            output, where = actual[number], index[number] if isinstance(index, list) else index
+            shape = f"it returned shape {tuple(output.shape)}"
+            try:
+                part = output[where]
+            except IndexError as error:
+                wanted = f"expected shape {tuple(expected.shape)} there"
+                raise WrongResultError(f"{shape}, which has no [{where}], {wanted}") from error
+            if part.shape != expected.shape:
+                inside = (
+                    "" if part.shape == output.shape else f", whose [{where}] has shape {tuple(part.shape)}"
+                )
+                raise WrongResultError(f"{shape}{inside}, expected {tuple(expected.shape)}")
+            yield number, where, part.double(), expected, allowed
 
 
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -287,7 +296,16 @@ def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Te
     if len(kinds) == 1:
         found = (output,)
     for kind, value in zip(kinds, found, strict=True):
-        _require_kind(value, kind, inputs, "" if len(kinds) == 1 else f"its output {kind.name!r}")
+        name = "" if len(kinds) == 1 else f"its output {kind.name!r}"
+        if type(value) not in (Tensor, Parameter):
+            subject = f"{name} is a" if name else "it returned"
+            raise WrongResultError(f"{subject} {type(value).__name__}, expected a tensor")
+        owner = f"{name}: its" if name else "its"
+        for attribute, expected in (("dtype", kind.dtype_for(inputs)), ("device", inputs[0].device)):
+            if getattr(value, attribute) != expected:
+                raise WrongResultError(
+                    f"{owner} {attribute} is {getattr(value, attribute)}, expected {expected}"
+                )
     return found
 
 
@@ -303,17 +321,6 @@ def _shapes(values: Iterable[Tensor]) -> str:
     return ", ".join(f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in values)
 
 
-def _require_kind(value: Any, kind: Output, inputs: Inputs, name: str) -> None:
-    """Raise unless ``value`` is a plain tensor of the expected dtype, on the inputs' device."""
-    if type(value) not in (Tensor, Parameter):
-        subject = f"{name} is a" if name else "it returned"
-        raise WrongResultError(f"{subject} {type(value).__name__}, expected a tensor")
-    owner = f"{name}: its" if name else "its"
-    for attribute, expected in (("dtype", kind.dtype_for(inputs)), ("device", inputs[0].device)):
-        if getattr(value, attribute) != expected:
-            raise WrongResultError(f"{owner} {attribute} is {getattr(value, attribute)}, expected {expected}")
-
-
 def _baseline(operator: Operator, inputs: Inputs) -> tuple[Tensor, ...] | None:
     """Return the result of torch's operator; None if it has none."""
     if operator.baseline is None:
@@ -324,7 +331,7 @@ def _baseline(operator: Operator, inputs: Inputs) -> tuple[Tensor, ...] | None:
         return None
 
 
-def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Iterator[_Expected]:
+def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the reference and the allowed errors of a slice, for each output.
 
     Inputs such as a row whose mean is far from 0 magnify rounding errors in float32. By how much is measured: the
@@ -346,7 +353,7 @@ def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Itera
         if operator.rounded is not None:
             slack = slack + _error_of_rounding(values, coarse)
         tolerance = operator.tolerance_of(kind, inputs)
-        yield _Expected(values, values.abs() * tolerance.rtol + tolerance.atol + slack)
+        yield values, values.abs() * tolerance.rtol + tolerance.atol + slack
 
 
 def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
@@ -358,24 +365,6 @@ def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
         size > _ROUNDING * size.max(), moved / size, 0.0
     )  # rows of zeros differ by float64's rounding
     return APPROXIMATE * size * share.max()
-
-
-def _index_for(number: int, index: Any) -> Any:
-    return index[number] if isinstance(index, list) else index
-
-
-def _slice_of(output: Tensor, index: Any, expected: Tensor) -> Tensor:
-    try:
-        part = output[index]
-    except IndexError as error:
-        what = f"it returned shape {tuple(output.shape)}, which has no [{index}]"
-        raise WrongResultError(f"{what}, expected shape {tuple(expected.shape)} there") from error
-    if part.shape != expected.shape:
-        found = "" if part.shape == output.shape else f", whose [{index}] has shape {tuple(part.shape)}"
-        raise WrongResultError(
-            f"it returned shape {tuple(output.shape)}{found}, expected {tuple(expected.shape)}"
-        )
-    return part.double()
 
 
 def _in_float64(value: Any) -> Any:
