@@ -15,8 +15,8 @@ from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.codec import read_committed, read_effects
 from kernels_bench_tools.records.committed import effect_files, record_files
+from kernels_bench_tools.records.selfcheck import read_selfchecks
 from kernels_bench_tools.report.operators import unknown_names
-from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.text import plural
 
 

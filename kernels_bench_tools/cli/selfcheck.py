@@ -19,13 +19,12 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables, python_command
 from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.selfcheck import FOLDER
 from kernels_bench_tools.run.environment.base import UvEnvironment, ignore_folder
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process.run import Processes
 
 MODULE = "kernels_bench_tools.selfcheck"
-FOLDER = "selfcheck"
-"""Folder of self-checks in the project, one file per device; the report shows them."""
 _HEADER = """\
 # /// script
 # requires-python = ">=3.11"

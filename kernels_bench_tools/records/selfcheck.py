@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
 import msgspec
 
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Environment
 
 SCHEMA = 1
+FOLDER = "selfcheck"
+"""Folder of self-checks in a project, one file per device; the report shows them."""
 
 
 class Check(msgspec.Struct, kw_only=True):
@@ -63,3 +70,38 @@ class SelfCheck(msgspec.Struct, kw_only=True):
     kernels: list[KernelAgreement] = msgspec.field(default_factory=list)
     floors_us: dict[str, float] = msgspec.field(default_factory=dict)
     """Overheads: an empty event pair, an empty kernel, a call from Python."""
+
+    @property
+    def worst(self) -> float | None:
+        """The largest relative difference from ncu, unsigned."""
+        differences = [kernel.difference for kernel in self.kernels]
+        return max((abs(one) for one in differences if one is not None), default=None)
+
+
+class SelfChecks(NamedTuple):
+    """The self-checks of a project, GPUs first, then by the slug of the device."""
+
+    found: list[SelfCheck]
+    problems: list[ProjectError]
+    """Errors of files that cannot be read, or are no self-checks."""
+
+
+def find_selfchecks(root: Path) -> list[Path]:
+    """Return the files of a project's self-checks."""
+    return sorted((root / FOLDER).glob("*.json"))
+
+
+def read_selfchecks(root: Path) -> SelfChecks:
+    """Return the self-checks of a project."""
+    found, problems = list[SelfCheck](), list[ProjectError]()
+    for file in find_selfchecks(root):
+        try:
+            found.append(read_struct(file, SelfCheck))
+            continue
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            what = f"is not a self-check: {error}"
+        problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file of `kbt selfcheck`"))
+    found.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
+    return SelfChecks(found, problems)

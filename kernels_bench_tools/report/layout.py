@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
+from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
@@ -16,7 +17,6 @@ from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.operators import OperatorReport, ReportDevice, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.selfchecks import SelfChecks
 from kernels_bench_tools.results.models import Models
 from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.results.tables import Origin

@@ -361,7 +361,7 @@ def devices_page(site: Site) -> str:
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
-    checked = any(one.check.device.slug == device.device.slug for one in site.selfchecks.sections)
+    checked = any(check.device.slug == device.device.slug for check in site.selfchecks.found)
     return render(
         site,
         "device.html.j2",

@@ -12,6 +12,7 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.records.build import BuildRun, Unfinished
 from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
@@ -44,7 +45,6 @@ from kernels_bench_tools.report.paths import (
     operator_records,
     static_files,
 )
-from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.results.effects import effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
 from kernels_bench_tools.results.project_effects import Effects

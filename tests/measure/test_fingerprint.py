@@ -21,18 +21,12 @@ def test_any_changed_element_changes_the_fingerprint(dtype: torch.dtype, size: i
         assert not same_bits(changed, value)
 
 
-def test_exchanged_and_zeroed_elements_change_the_fingerprint() -> None:
-    pairs = torch.tensor([1.0, 2.0], dtype=torch.float64).repeat(512)
-
-    assert len({fingerprint(pairs), fingerprint(pairs.flip(0)), fingerprint(torch.zeros_like(pairs))}) == 3
-
-
-def test_a_fingerprint_covers_all_chunks() -> None:
+def test_a_fingerprint_depends_on_the_order_and_covers_all_chunks() -> None:
     value = torch.zeros(2**22 + 5, dtype=torch.int64)
     before = fingerprint(value)
     value[-1] = 1
 
-    assert fingerprint(value) != before
+    assert len({before, fingerprint(value), fingerprint(value.flip(0))}) == 3
 
 
 @pytest.mark.parametrize(

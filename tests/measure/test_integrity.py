@@ -143,13 +143,6 @@ def timed(function: Callable[..., Any]) -> Trial:
     )
 
 
-def test_a_replay_in_the_timed_phase_is_detected() -> None:
-    trial = timed(cheats.cached(lambda x: x.shape))
-
-    assert trial.status is Status.REJECTED
-    assert trial.failure.msg.startswith("stale_output: ")
-
-
 def test_a_thread_that_works_in_timed_calls_only_is_detected() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
@@ -169,10 +162,6 @@ def test_inputs_changed_by_a_timed_call_are_detected() -> None:
     assert trial.status is Status.REJECTED
     assert Flag.INPUT_MUTATED in trial.flags
     assert Flag.STALE_OUTPUT not in trial.flags
-
-
-def test_a_lazy_output_of_a_timed_call_is_detected() -> None:
-    assert timed(cheats.lazy).status is Status.REJECTED
 
 
 def test_inputs_have_addresses_that_no_earlier_call_had(guard: Guard) -> None:
@@ -262,13 +251,6 @@ class TestThreads:
         assert inspected(guard, cheats.threaded(joined=True)) == []
         stop.set()
 
-    def test_a_thread_started_by_timed_calls_only_is_detected(self, guard: Guard) -> None:
-        assert inspected(guard, cheats.right) == []
-        cheats.threaded()(*LAYER_NORM.inputs(SMALL, DEVICE, 0))
-
-        assert guard.finish() == [Flag.THREAD_INJECTION]
-        time.sleep(0.1)
-
     def test_a_forked_process_is_not_one_of_the_harness(self, monkeypatch: pytest.MonkeyPatch) -> None:
         own = Path("/proc/self/cmdline").read_text().split("\0")[0]
         monkeypatch.setattr(bindings_module, "_BACKGROUND", (own,))
@@ -353,13 +335,12 @@ class TestTimers:
         assert name in guard.reasons[Flag.TIMER_TAMPER]
         assert Guard(DEVICE).finish() == []
 
-    def test_exchanged_code_of_a_function_is_detected(self, guard: Guard) -> None:
-        original = compare_module.is_plausible.__code__
-        compare_module.is_plausible.__code__ = (lambda *args: True).__code__
-        flags = guard.finish()
-        compare_module.is_plausible.__code__ = original
+    def test_exchanged_code_of_a_function_is_detected(
+        self, guard: Guard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(compare_module.is_plausible, "__code__", _fake.__code__)
 
-        assert flags == [Flag.TIMER_TAMPER]
+        assert guard.finish() == [Flag.TIMER_TAMPER]
 
 
 def _hook(*_: Any) -> None:
@@ -406,13 +387,6 @@ class TestHooks:
             assert guard.finish() == expected
         finally:
             gc.callbacks.remove(hook)
-
-    def test_a_handler_of_a_signal_is_detected(self, guard: Guard) -> None:
-        before = signal.signal(signal.SIGUSR1, _hook)
-        try:
-            assert guard.finish() == [Flag.TIMER_TAMPER]
-        finally:
-            signal.signal(signal.SIGUSR1, before)
 
     def test_a_monitoring_tool_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tools: dict[int, str] = {}

@@ -137,20 +137,6 @@ def series(us: float, between: float = 0.002, seed: int = 0) -> list[ProcessSeri
     ]
 
 
-@pytest.mark.parametrize(
-    ("candidate", "baseline", "noise", "device", "expected"),
-    [
-        *((102, 100, 0.01, "cuda", 1), (98, 100, 0.01, "cuda", -1), (100, 100, 0.01, "cuda", 0)),
-        *((100.45, 100, 1e-5, "cuda", 0), (100.55, 100, 1e-5, "cuda", 1)),  # half a percent
-        *((2.03, 2.0, 1e-5, "cuda", 0), (2.03, 2.0, 1e-5, "cpu", 1)),  # the timer's tick
-    ],
-)
-def test_verdicts_of_pairs(
-    candidate: float, baseline: float, noise: float, device: str, expected: int
-) -> None:
-    assert verdict(pair(candidate, baseline, noise), device) == expected
-
-
 def record(samples_us: Sequence[float], process: int, name: str) -> Record:
     """Return the record that a process leaves which found these samples."""
     latency = summarize(
@@ -220,11 +206,6 @@ def test_pairs_use_distinct_processes_and_all_cases() -> None:
         assert len({group[0] for group in [*one.candidate, *one.baseline]}) == 2 * PER_SIDE
     assert sorted(Counter(one.name for one in pairs).values()) == [16, 17, 17]
     assert len({str(one) for one in pairs}) > 45
-
-
-def test_samples_are_thinned_evenly_and_in_order() -> None:
-    assert checks.thinned(list(range(120))) == list(range(0, 120, 4))
-    assert checks.thinned([3.0, 1.0, 2.0]) == [3.0, 1.0, 2.0]
 
 
 def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -> None:
