@@ -192,7 +192,7 @@ def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, 
     published(tmp_path)
 
     page = (tmp_path / "site" / LLAMA).read_text()
-    assert page.count("Ladders were not drawn: matplotlib was not installed") == 1
+    assert page.count("Ladders were not drawn: matplotlib is not installed") == 1
     assert table(read_page(tmp_path / "site", LLAMA), "Effects on decode-1, NVIDIA H200")
 
 
