@@ -111,7 +111,6 @@ class Execution:
     _prepared: dict[CellName, Prepared] = field(default_factory=dict)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
     _running_sessions: dict[Future[None], Session] = field(default_factory=dict)
-    _showing: Future[None] | None = None
     _shown: int = 0
     """How many results were new when they were last published."""
     _next_show: float = 0.0
@@ -193,32 +192,17 @@ class Execution:
 
     def _show_results(self, pool: ThreadPoolExecutor) -> None:
         """Publish the results so far, if there are new ones and it is not too soon."""
-        if self._showing is not None and self._showing.done():
-            self._end_showing()
         new = len(self.ran) > self._shown or not self._next_show
-        if self.show is None or self._showing or not new or time.monotonic() < self._next_show:
+        if self.show is None or not new or time.monotonic() < self._next_show:
             return
         self._shown = len(self.ran)
         began = time.monotonic()
-        self._showing = pool.submit(self.show)  # an interruption must reach the main thread
-        if not self._beside_sessions:
-            wait_for([self._showing])
-            self._end_showing()
+        showing = pool.submit(self.show)  # an interruption must reach the main thread
+        wait_for([showing])
+        if error := showing.exception():  # the results count, and the last publication raises it
+            self.progress.note(f"the report cannot be published yet: {type(error).__name__}: {error}")
         now = time.monotonic()
         self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
-
-    @property
-    def _beside_sessions(self) -> bool:
-        """Whether publishing cannot disturb what is measured: not on processors, which may be those of this machine."""
-        return bool(self.executor.sessions) and self.executor.device.kind != "cpu"
-
-    def _end_showing(self) -> None:
-        """Say why the results so far could not be published; the results count, and the last publication raises it."""
-        assert self._showing is not None
-        error = self._showing.exception()
-        if error is not None:
-            self.progress.note(f"the report cannot be published yet: {type(error).__name__}: {error}")
-        self._showing = None
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         queue = ReadyQueue(self.graph, stale, self.expected)
@@ -233,7 +217,9 @@ class Execution:
                     self.progress.cell_started(str(name))
                     task = self._task(self.graph.nodes[name], self._draft(name))
                     self._running[pool.submit(self.executor.run, task)] = name
-            if self._beside_sessions or (measuring and not self._running and not self._running_sessions):
+            # It disturbs what is measured on processors, which may be those of this machine.
+            beside = self.executor.sessions and self.executor.device.kind != "cpu"
+            if beside or (measuring and not self._running and not self._running_sessions):
                 self._show_results(pool)
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:

@@ -11,10 +11,9 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,8 @@ class Fingerprints:
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
     _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def _sources(self) -> Sources:
-        return Sources(self.package)
+    _sources: dict[tuple[object, ...], str] = field(default_factory=dict, init=False)
+    """Digests of local packages, each computed once."""
 
     def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
         """Return the key of a cell whose needs have ``results`` and which, if it measures, has ``processes``."""
@@ -154,7 +151,38 @@ class Fingerprints:
         return values
 
     def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
-        return self._sources.of(node, self.environment == "current")
+        """Yield name, path and digest of each local package that a cell may import.
+
+        This package is always one if the cell runs in the ``current`` environment.
+        """
+        header = read_header(node.cell.code)
+        folder = node.notebook.script_path(node.cell).parent
+        written = sorted(path_sources(header).items())
+        sources = [(name, Path(os.path.normpath(folder / path))) for name, path in written]
+        if self.environment == "current" and PACKAGE in node.cell.code:
+            sources.append((PACKAGE, self.package))
+        listed = (header or {}).get("dependencies", node.cell.deps)
+        words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []
+        found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
+        extras = sorted({extra.strip() for text in found for extra in text.split(",")})
+        operator = node.notebook.operator.rpartition("/")[2] if node.cell.measures else ""
+        for name, source in sources:
+            if not (source / PACKAGE / "__init__.py").is_file():
+                key: tuple[object, ...] = (source,)
+                files = source_files(source)
+            else:
+                key = (source, node.cell.measures, operator, *extras)
+                files = _package_files(source / PACKAGE, node.cell.measures, operator)
+            if key not in self._sources:
+                digest = hashlib.sha256()
+                for path in sorted(files):
+                    # Of the other modules there are too many to read them in each build.
+                    content = module_digest(path) if path.parent.name == OPERATORS else file_digest(path)
+                    digest.update(os.fsencode(f"{path.relative_to(source).as_posix()}\0{content}\n"))
+                if len(key) > 1:
+                    digest.update(_requirements(source / "pyproject.toml", extras))
+                self._sources[key] = digest.hexdigest()
+            yield name, source, self._sources[key]
 
     def _operator_files(self, node: Node) -> dict[str, Path]:
         """Return the files of the project's own operator that a cell measures, by the names of their parts."""
@@ -192,53 +220,6 @@ _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class _Importer:
-    """What decides which modules of this package a cell may import."""
-
-    measures: bool
-    operator: str
-    extras: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Sources:
-    """Computes the digests of local packages, each once."""
-
-    package: Path
-    """The folder that contains this package."""
-    _known: dict[tuple[Path, _Importer], str] = field(default_factory=dict)
-
-    def of(self, node: Node, current: bool) -> Iterator[tuple[str, Path, str]]:
-        """Yield name, path and digest of each local package that a cell may import.
-
-        This package is always one if the cell runs in the ``current`` environment.
-        """
-        header = read_header(node.cell.code)
-        importer = _importer(node, header)
-        folder = node.notebook.script_path(node.cell).parent
-        for name, written in sorted(path_sources(header).items()):
-            source = Path(os.path.normpath(folder / written))
-            yield name, source, self._digest(source, importer)
-        if current and PACKAGE in node.cell.code:
-            yield PACKAGE, self.package, self._digest(self.package, importer)
-
-    def _digest(self, source: Path, importer: _Importer) -> str:
-        ours = (source / PACKAGE / "__init__.py").is_file()
-        key = (source, importer if ours else _Importer(False, "", ()))
-        if key not in self._known:
-            digest = hashlib.sha256()
-            for path in sorted(_package_files(source / PACKAGE, importer) if ours else source_files(source)):
-                name = path.relative_to(source).as_posix()
-                # Of the other modules there are too many to read them in each build.
-                content = module_digest(path) if path.parent.name == OPERATORS else file_digest(path)
-                digest.update(os.fsencode(f"{name}\0{content}\n"))
-            if ours:
-                digest.update(_requirements(source / "pyproject.toml", importer.extras))
-            self._known[key] = digest.hexdigest()
-        return self._known[key]
-
-
 def module_digest(path: Path) -> str:
     """Return the digest of a file; of a Python module, that of its code without comments."""
     if path.suffix == ".py":
@@ -247,16 +228,7 @@ def module_digest(path: Path) -> str:
     return file_digest(path)
 
 
-def _importer(node: Node, header: dict[str, Any] | None) -> _Importer:
-    listed = (header or {}).get("dependencies", node.cell.deps)
-    words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []
-    found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
-    extras = sorted({extra.strip() for text in found for extra in text.split(",")})
-    measures = node.cell.measures
-    return _Importer(measures, node.notebook.operator.rpartition("/")[2] if measures else "", tuple(extras))
-
-
-def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
+def _requirements(project: Path, extras: Sequence[str]) -> bytes:
     """Return the parts of a ``pyproject.toml`` that affect which packages a cell gets."""
     try:
         data = tomllib.loads(read_file(project).decode())
@@ -287,19 +259,16 @@ def source_files(source: Path) -> Iterator[Path]:
                 yield here / name
 
 
-def _package_files(package: Path, importer: _Importer) -> Iterator[Path]:
+def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:
     operators = package / OPERATORS
-    own = operators / f"{importer.operator}.py"
-    of_models = importer.measures and own.is_file() and _MODELS in own.read_bytes()
+    own = operators / f"{operator}.py"
+    of_models = measures and own.is_file() and _MODELS in own.read_bytes()
     # If the cell's folder is not named like an operator's module, the cell may use any of them; so may a model.
-    others = importer.measures and own.is_file() and not of_models
-    patterns = _MEASURING_IMPORTS if importer.measures else _OTHER_IMPORTS
+    only_own = measures and own.is_file() and not of_models
+    patterns = _MEASURING_IMPORTS if measures else _OTHER_IMPORTS
     for pattern in (*patterns, *(_MODEL_IMPORTS if of_models else ())):
         for path in package.glob(pattern):
-            of_another = (
-                others and path.parent == operators and path.stem not in {importer.operator, "__init__"}
-            )
-            if not of_another:
+            if not only_own or path.parent != operators or path.stem in {operator, "__init__"}:
                 yield path
 
 
