@@ -7,10 +7,10 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.text import did_you_mean, words
 
@@ -43,14 +43,6 @@ _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)
 PACKAGE = "kernels-bench-tools"
 
 
-class HeaderProblem(NamedTuple):
-    line: int
-    """Counted from 1; 0 if it is in no line of the script."""
-    what: str
-    expected: str
-    remedy: str = ""
-
-
 def read_header(code: str) -> dict[str, Any] | None:
     """Return the metadata in a script's header, or None; a ``ValueError`` has a message of one line."""
     blocks = list(_BLOCK.finditer(code + "\n"))
@@ -78,70 +70,75 @@ def split_header(code: str) -> tuple[str, str]:
     return code[: block.start()] + code[block.end() + 1 :], block["content"]
 
 
-def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[HeaderProblem]:
+def header_problems(
+    code: str, deps: Sequence[str], folder: Path
+) -> Iterator[tuple[int, str, str] | tuple[int, str, str, str]]:
     """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``.
 
-    Relative sources count from ``folder``.
+    Each is a line, counted from 1, or 0 for none; what is wrong; what was expected; and a remedy, if any. Relative sources count
+    from ``folder``.
     """
-    yield from (_wrong_requirement(0, one) for one in deps if not parse_requirement(one))
+    wrong, requirement = "{!r} is no requirement", "Such as torch==2.8.0, or name @ URL"
+    yield from ((0, wrong.format(text), requirement) for text in deps if not parse_requirement(text))
     block = _BLOCK.search(code + "\n")
     if block is None:
-        yield from _unread_header(code)
+        meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
+        begin = next(meant, None)
+        if mark := begin or _LAST.search(code):
+            line = mark[0].strip()
+            what = "does not begin a header" if begin else "ends a header that is not begun"
+            what = "begins a header that is not closed" if line == _FIRST else what
+            expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
+            at = code.count("\n", 0, mark.start()) + 1
+            yield at, f"`{line}` {what}, so no packages are installed", expected
         return
     try:
         header = read_header(code) or {}
     except ValueError:  # told where the cell is read
         return
-    uv = uv_settings(header)
+    uv, sources, listed = (
+        uv_settings(header),
+        uv_settings(header).get("sources", {}),
+        header.get("dependencies"),
+    )
     first = code.count("\n", 0, block.start("content"))
     lines = block["content"].splitlines()
 
     def number(key: str) -> int:
-        return first + next(
-            (at for at, line in enumerate(lines, 1) if line[2:].lstrip(" \"'").startswith(key)), 0
-        )
+        starts = (at for at, line in enumerate(lines, 1) if line[2:].lstrip(" \"'").startswith(key))
+        return first + next(starts, 0)
 
     for key in header.keys() - set(_KEYS):
         hint = did_you_mean(key, _KEYS, f"Known are {', '.join(_KEYS)}")
-        yield HeaderProblem(number(key), f"unknown key {key!r} in the header", "", hint)
+        yield number(key), f"unknown key {key!r} in the header", "", hint
     for key in uv.keys() - set(_UV_KEYS):
         if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
-            yield HeaderProblem(number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint)
-    for key, (is_valid, expected) in _VALUES.items():
-        values = uv if key in _UV_KEYS else header
-        if key in values and not is_valid(values[key]):
-            yield HeaderProblem(number(key), f"{key} is {values[key]!r}", expected)
-    sources = uv.get("sources", {})
+            yield number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint
+    date, python = uv.get(EXCLUDE_NEWER, "1 day"), header.get("requires-python", "")
+    if not isinstance(date, str) or not _DATE.fullmatch(date):
+        yield number(EXCLUDE_NEWER), f"{EXCLUDE_NEWER} is {date!r}", 'A date such as "2026-11-20T00:00:00Z"'
+    if not isinstance(python, str) or not parse_requirement(f"python {python}"):
+        yield number("requires-python"), f"requires-python is {python!r}", 'Versions such as ">=3.11"'
+    if listed is not None and not (
+        isinstance(listed, list) and all(isinstance(text, str) for text in listed)
+    ):
+        expected = 'A list of texts such as ["numpy", "torch==2.8.0"]'
+        yield number("dependencies"), f"dependencies is {listed!r}", expected
+        listed = []
     for name, source in sources.items() if isinstance(sources, dict) else ():
-        for one in source if isinstance(source, list) else [source]:
-            if not isinstance(one, dict) or not one.keys() & {*_ORIGINS}:
-                what = f"the source of {name} is {one!r}"
-                yield HeaderProblem(number(name), what, f"A table with one of {', '.join(_ORIGINS)}")
+        for table in source if isinstance(source, list) else [source]:
+            if not isinstance(table, dict) or not table.keys() & {*_ORIGINS}:
+                expected = f"A table with one of {', '.join(_ORIGINS)}"
+                yield number(name), f"the source of {name} is {table!r}", expected
     for name, path in path_sources(header).items():
         if not Path(os.path.normpath(folder / path)).exists():
             what = f"the source of {name} is {path!r}, which does not exist"
             remedy = "`kbt upgrade --harness SOURCE` changes all notebooks" if name == PACKAGE else ""
-            yield HeaderProblem(
-                number(name), what, f"A path that is absolute or counts from {folder}", remedy
-            )
-    packages: Any = header.get("dependencies")
-    for one in packages if _is_texts(packages) else ():
-        if not parse_requirement(one):
-            at = next((at for at, line in enumerate(lines, 1) if one in line), 0)
-            yield _wrong_requirement(first + at, one)
-
-
-def _unread_header(code: str) -> Iterator[HeaderProblem]:
-    """Yield what is wrong with the first or last line of a header that is none."""
-    meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
-    begin = next(meant, None)
-    if mark := begin or _LAST.search(code):
-        line = mark[0].strip()
-        what = "does not begin a header" if begin else "ends a header that is not begun"
-        what = "begins a header that is not closed" if line == _FIRST else what
-        expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
-        at = code.count("\n", 0, mark.start()) + 1
-        yield HeaderProblem(at, f"`{line}` {what}, so no packages are installed", expected)
+            yield number(name), what, f"A path that is absolute or counts from {folder}", remedy
+    for text in listed or ():
+        if not parse_requirement(text):
+            at = next((at for at, line in enumerate(lines, 1) if text in line), 0)
+            yield first + at, wrong.format(text), requirement
 
 
 def parse_requirement(text: str) -> Requirement | None:
@@ -152,36 +149,6 @@ def parse_requirement(text: str) -> Requirement | None:
         return Requirement(text)
     except InvalidRequirement:
         return None
-
-
-def _is_date(value: Any) -> bool:
-    return isinstance(value, str) and _DATE.fullmatch(value) is not None
-
-
-def _is_specifier(value: Any) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        SpecifierSet(value)
-    except (InvalidSpecifier, TypeError, AttributeError):
-        return False
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    EXCLUDE_NEWER: (_is_date, 'A date such as "2026-11-20T00:00:00Z"'),
-    "requires-python": (_is_specifier, 'Versions such as ">=3.11"'),
-    "dependencies": (_is_texts, 'A list of texts such as ["numpy", "torch==2.8.0"]'),
-}
-"""Which values a key may have."""
-
-
-def _wrong_requirement(line: int, text: str) -> HeaderProblem:
-    return HeaderProblem(line, f"{text!r} is no requirement", "Such as torch==2.8.0, or name @ URL")
 
 
 def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:

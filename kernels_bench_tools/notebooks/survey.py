@@ -188,8 +188,8 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
         return f"{notebook.name}:{cell.file_line + (0 if cell.script else line or 0)}"
 
     folder = notebook.script_path(cell).parent
-    for line, what, expected, remedy in header_problems(cell.code, cell.deps, folder):
-        yield NotebookError(where(line), what, expected, remedy)
+    for line, *problem in header_problems(cell.code, cell.deps, folder):
+        yield NotebookError(where(line), *problem)
     if found := _syntax_error(cell.code):
         number, said = found
         script = f"line {number} of {cell.script}: " if cell.script else ""
