@@ -179,10 +179,13 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
     assert " bytes are missing here: " in workspace.text(run.stdout)
 
 
-def test_memory_over_the_limit_is_oom_with_the_size(workspace):
+@pytest.mark.parametrize("daemon", [False, True])
+def test_memory_over_the_limit_is_oom_with_the_size(workspace, daemon):
     code = (
         "import os, time\nprint('filling', flush=True)\n"
-        "for _ in range(2):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
+        f"for _ in range(2):\n    if os.fork() == 0:\n        if {daemon}:\n            os.setsid()\n"
+        "            if os.fork(): os._exit(0)\n"
+        "        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
         "time.sleep(600)"
     )
     run = workspace.run_cell(code, memory_limit=200 * 2**20)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from kernels_bench_tools.run.process.reaper import orphans_of
 
 _DEFAULT_SHARE = 0.9
 _INTERVAL_SECONDS = 0.25
@@ -17,14 +19,14 @@ _CGROUP_LIMITS = (
 
 
 class MemoryWatch:
-    """Checks the memory of a session's processes and their descendants against a limit, a few times per second.
+    """Checks the memory of a process, its descendants and their orphans against a limit, a few times per second.
 
     ``limit`` is in bytes; None for none, 0 for nine tenths of the memory of this machine, or of this container. A limit
     on the address space would be simpler, but CUDA reserves more of it than a machine has memory.
     """
 
-    def __init__(self, leader: int, limit: int | None) -> None:
-        self._leader = leader
+    def __init__(self, leader: int, marker: bytes, limit: int | None) -> None:
+        self._leader, self._marker = leader, marker
         self._limit = _default_limit() if limit == 0 else limit
         self._next = 0.0
         self.used = 0
@@ -37,23 +39,16 @@ class MemoryWatch:
         machine = psutil.virtual_memory()
         if machine.total - machine.available < self._limit:  # all processes of the machine together use less
             return False
-        members = self._members()
+        members = set()
+        for pid in (self._leader, *orphans_of(self._leader, self._marker)):
+            with suppress(psutil.Error):  # it has ended
+                process = psutil.Process(pid)
+                members |= {process, *process.children(recursive=True)}
         # The exact value takes longer to find out.
-        if sum(_used(one) for one in members) > self._limit:
-            used = sum(_used(one, exact=True) for one in members)
+        if sum(map(_used, members)) > self._limit:
+            used = sum(_used(process, exact=True) for process in members)
             self.used = used if used > self._limit else 0
         return self.used > 0
-
-    def _members(self) -> set[psutil.Process]:
-        """Return the processes of the session, and their descendants in other sessions."""
-        members = set()
-        for one in psutil.process_iter():
-            try:
-                if os.getsid(one.pid) == self._leader:
-                    members |= {one, *one.children(recursive=True)}
-            except (OSError, psutil.Error):  # it has ended
-                continue
-        return members
 
 
 def _used(process: psutil.Process, *, exact: bool = False) -> int:

@@ -150,15 +150,28 @@ def kill_orphans(leader: int, marker: bytes) -> None:
         active = False
         with _starting:
             for pid in _orphans():
-                with suppress(OSError):  # it has ended
-                    if _reap(pid):
-                        active = True
-                    elif os.getsid(pid) == leader or marker in _read(pid, "environ"):
+                if _reap(pid):
+                    active = True
+                elif _is_of(pid, leader, marker):
+                    active = True
+                    with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                        active = True
         quiet = 0 if active else quiet + 1
         if not active:  # the system's list may lack a child that is just being added
             time.sleep(_QUIET_SECONDS)
+
+
+def orphans_of(leader: int, marker: bytes) -> list[int]:
+    """Return the orphans of a session, and those with ``marker`` in their variables."""
+    with _starting:
+        return [pid for pid in _orphans() if _is_of(pid, leader, marker)]
+
+
+def _is_of(pid: int, leader: int, marker: bytes) -> bool:
+    try:
+        return os.getsid(pid) == leader or marker in _read(pid, "environ")
+    except OSError:  # it has ended
+        return False
 
 
 def _orphans() -> list[int]:

@@ -102,7 +102,8 @@ class Processes:
         # Append mode, since programs may open the streams again by name.
         with stdout.open("ab") as out, stderr.open("ab") as err:
             process = self._start(command, folder, owned, (stdin, out.fileno(), err.fileno()))
-            memory = MemoryWatch(process.pid, memory_limit)
+            carried = os.fsencode("=".join(marker or (OWNER_VARIABLE, "none")))
+            memory = MemoryWatch(process.pid, carried, memory_limit)
 
             def check() -> Stop | None:
                 nonlocal started
@@ -126,7 +127,7 @@ class Processes:
                     _end(process, gently=stop is not Stop.MEMORY)
                 seconds = time.monotonic() - started
             finally:
-                self._kill_rest(process, marker)
+                self._kill_rest(process, carried)
             for file, log in ((out, stdout), (err, stderr)):
                 if not _is_at(file, log):
                     stop = Stop.LOG
@@ -186,12 +187,12 @@ class Processes:
         _restrain(process.pid)
         return process
 
-    def _kill_rest(self, process: subprocess.Popen[bytes], marker: tuple[str, str] | None) -> None:
+    def _kill_rest(self, process: subprocess.Popen[bytes], marker: bytes) -> None:
         """Kill all that the process left, which would disturb the next measurements."""
         _signal_group(process, signal.SIGKILL)
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        kill_orphans(process.pid, os.fsencode("=".join(marker or (OWNER_VARIABLE, "none"))))
+        kill_orphans(process.pid, marker)
         with self._lock:
             # Its number is free after wait(); another process with it must not be killed.
             self._running.discard(process)
