@@ -29,11 +29,9 @@ class Checkout:
     @cached_property
     def commit(self) -> str:
         """The commit's full name; empty if there is none."""
-        if named := os.environ.get("KBT_COMMIT"):
-            return named
         # Also in a folder of another user, such as one that is mounted into a container.
-        found = self._output("-c", "safe.directory=*", "rev-parse", "--verify", "--quiet", "HEAD")
-        return (found or b"").decode().strip()
+        named = os.environ.get("KBT_COMMIT")
+        return named or (self._output("-c", "safe.directory=*", "rev-parse", "--verify", "-q", "HEAD") or "")
 
     @cached_property
     def dirty(self) -> bool | None:
@@ -41,14 +39,14 @@ class Checkout:
         if not self.commit or os.environ.get("KBT_COMMIT"):
             return None
         output = self._output("status", "--porcelain", "--ignore-submodules=dirty")
-        return None if output is None else bool(output.strip())
+        return None if output is None else bool(output)
 
-    def _output(self, *arguments: str) -> bytes | None:
+    def _output(self, *arguments: str) -> str | None:
         try:
             done = run_git(self.root, *arguments)
         except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout if done.returncode == 0 else None
+        return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
 
 
 class Repository:
@@ -56,57 +54,60 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        done = self._git("rev-parse", "--show-toplevel")
-        if done.returncode:
-            what = f"is not in a git repository ({_message(done)})"
-            raise ProjectError(str(folder), what, "", "`git clone` the project, or plan without `--since`")
-        self.top = Path(os.fsdecode(done.stdout).removesuffix("\n")).resolve()
+        remedy = "`git clone` the project, or plan without `--since`"
+        found = self._git(
+            "rev-parse",
+            "--show-toplevel",
+            where=str(folder),
+            what="is not in a git repository",
+            remedy=remedy,
+        )
+        self.top = Path(os.fsdecode(found).removesuffix("\n")).resolve()
         """The folder that the whole repository is checked out in."""
 
     def resolve(self, revision: str) -> str:
         """Return the full name of the commit that ``revision`` stands for; it must exist here."""
-        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        if done.returncode:
-            expected = "A commit, branch or tag of this repository, such as HEAD~1 or origin/main"
-            remedy = "If the clone is shallow, `git fetch --unshallow`; in a workflow, `fetch-depth: 0`"
-            raise ProjectError(f"revision {revision!r}", "there is no such commit here", expected, remedy)
-        return done.stdout.decode().strip()
+        found = self._git(
+            *("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
+            where=f"revision {revision!r}",
+            what="there is no such commit here",
+            expected="A commit, branch or tag of this repository, such as HEAD~1 or origin/main",
+            remedy="If the clone is shallow, `git fetch --unshallow`; in a workflow, `fetch-depth: 0`",
+        )
+        return found.decode().strip()
 
     def changed_files(self, commit: str) -> set[Path]:
         """Return the files that differ from ``commit``, are gone, or are new and not ignored."""
-        differing = self._lines(
-            "diff",
-            "--name-only",
-            "--no-renames",
-            "--no-ext-diff",
-            "--ignore-submodules=dirty",
-            "-z",
-            commit,
-            "--",
-        )
-        new = self._lines("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
-        return {self.top / os.fsdecode(name) for name in (*differing, *new)}
+        plain = ("--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z")
+        new = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
+        listed = self._git("diff", *plain, commit, "--") + self._git(*new)
+        return {self.top / os.fsdecode(name) for name in listed.split(b"\0") if name}
 
     def check_out(self, commit: str, folder: Path) -> None:
         """Write the files of ``commit`` into an empty folder; the repository is not changed."""
         index = str(folder.parent / f"{folder.name}.index")
         for command in (["read-tree", commit], ["checkout-index", "--all", f"--prefix={folder}/"]):
-            done = self._git("-C", str(self.top), *command, GIT_INDEX_FILE=index)
-            if done.returncode:
-                raise ProjectError(f"revision {commit}", f"cannot be read ({_message(done)})")
+            self._git("-C", str(self.top), *command, what=f"{commit} cannot be read", GIT_INDEX_FILE=index)
 
-    def _lines(self, *arguments: str) -> list[bytes]:
-        done = self._git(*arguments)
-        if done.returncode:
-            raise ProjectError(str(self.top), f"git cannot list the changes ({_message(done)})")
-        return [name for name in done.stdout.split(b"\0") if name]
-
-    def _git(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    def _git(
+        self,
+        *arguments: str,
+        where: str = "",
+        what: str = "git cannot list the changes",
+        expected: str = "",
+        remedy: str = "",
+        **variables: str,
+    ) -> bytes:
         try:
-            return run_git(self._folder, *arguments, **variables)
+            done = run_git(self._folder, *arguments, **variables)
         except (OSError, subprocess.SubprocessError) as error:
             remedy = "Install git, or plan without `--since`"
             raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
+            why = said[0].removeprefix("fatal: ") if said else f"exit code {done.returncode}"
+            raise ProjectError(where or str(self._folder), f"{what} ({why})", expected, remedy)
+        return done.stdout
 
 
 def run_git(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
@@ -138,8 +139,3 @@ def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.C
     fixed = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     environment = {**os.environ, **fixed, **variables}
     return subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS, check=False)
-
-
-def _message(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[0].removeprefix("fatal: ") if lines else f"exit code {done.returncode}"
