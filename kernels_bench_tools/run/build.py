@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +115,9 @@ def build(
     environment = find_environment(options.environment)
     selection = _select(project, targets, options)
     progress = serialize(progress)
-    with project_lock(project, progress) as waited, signals_as_interrupt():
+    with ExitStack() as stack:
+        waited = stack.enter_context(project_lock(project, progress))
+        stack.enter_context(signals_as_interrupt())
         if waited:  # the notebooks may have been edited meanwhile
             selection = _select(project, targets, options)
         executor: Executor
@@ -122,10 +125,45 @@ def build(
             executor = LocalExecutor(project, current_device(), environment, options.jobs, progress)
         else:
             executor = options.executor(project, options.environment, progress)
+        stack.callback(executor.close)
+        survey, cells, rerun = selection
+        device = executor.device
+        cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
+        cache.sweep()
+        measured = (options.workloads, options.mode, options.effect)
+        prints = Fingerprints(
+            project, survey.graph, device, executor.environment, executor.identity, *measured
+        )
+        execution = Execution(
+            executor=executor,
+            fingerprints=prints,
+            process_counts=options.process_counts(device.kind),
+            cache=cache,
+            checkout=checkout,
+            progress=progress,
+            policy=msgspec.structs.replace(
+                project.policy,
+                memory_limit=options.memory_limit or project.policy.memory_limit,
+                pass_env=(*project.policy.pass_env, *options.pass_env),
+            ),
+            retry_failed=options.retry_failed,
+        )
+        if show is not None:
+            execution.show = lambda: show(_describe(survey, options, execution), _unfinished(execution))
         try:
-            return _build(project, selection, options, progress, executor, show)
+            execution.run(cells, rerun)
         finally:
-            executor.close()
+            if not survey.problems():
+                cache.forget_all_but(survey.graph.nodes)
+            # Also after an interruption: finished results can be recorded, and replace those of the build before.
+            run = _describe(survey, options, execution)
+            remove_unfinished(project.state / REPORT_NAME)
+            if options.effect is None:  # else they are no results of the report
+                cache.save_last()
+                write_struct(project.state / REPORT_NAME, run)
+        if cache.grew:
+            cache.prune(project.cache_size)
+        return run
 
 
 def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:
@@ -170,55 +208,6 @@ def _workload_sets(module: Path) -> list[str]:
     return names
 
 
-def _build(
-    project: Project,
-    selection: _Selection,
-    options: BuildOptions,
-    progress: Progress,
-    executor: Executor,
-    show: Show | None,
-) -> BuildRun:
-    survey, cells, rerun = selection
-    device = executor.device
-    cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
-    cache.sweep()
-    policy = msgspec.structs.replace(
-        project.policy,
-        memory_limit=options.memory_limit or project.policy.memory_limit,
-        pass_env=(*project.policy.pass_env, *options.pass_env),
-    )
-    identity, measured = executor.identity, (options.workloads, options.mode, options.effect)
-    execution = Execution(
-        executor=executor,
-        fingerprints=Fingerprints(project, survey.graph, device, executor.environment, identity, *measured),
-        process_counts=options.process_counts(device.kind),
-        cache=cache,
-        checkout=checkout,
-        progress=progress,
-        policy=policy,
-        retry_failed=options.retry_failed,
-    )
-    if show is not None:
-        execution.show = lambda: show(
-            _describe(project, survey, options, execution, checkout.commit), _unfinished(execution)
-        )
-    try:
-        execution.run(cells, rerun)
-    finally:
-        if not survey.problems():
-            cache.forget_all_but(survey.graph.nodes)
-        if options.effect is None:  # else they are no results of the report
-            cache.save_last()
-        # Also after an interruption: finished results can be recorded, and replace those of the build before.
-        run = _describe(project, survey, options, execution, checkout.commit)
-        remove_unfinished(project.state / REPORT_NAME)
-        if options.effect is None:
-            write_struct(project.state / REPORT_NAME, run)
-    if cache.grew:
-        cache.prune(project.cache_size)
-    return run
-
-
 def _unfinished(execution: Execution) -> dict[str, Unfinished]:
     """Return how far the build is, for each operator and, as ``""``, in all."""
     groups = grouped((operator_of(name.notebook), name) for name in execution.expected)
@@ -230,11 +219,9 @@ def _unfinished(execution: Execution) -> dict[str, Unfinished]:
     return {group: one for group, one in found.items() if one.done < one.total}
 
 
-def _describe(
-    project: Project, survey: Survey, options: BuildOptions, execution: Execution, commit: str
-) -> BuildRun:
+def _describe(survey: Survey, options: BuildOptions, execution: Execution) -> BuildRun:
     """Return every notebook with the results of its cells, as far as they have any."""
-    cache = execution.cache
+    cache, project = execution.cache, execution.fingerprints.project
 
     def describe(name: CellName, cell: Cell) -> CellRun:
         if cell.commented:
@@ -254,7 +241,10 @@ def _describe(
             described.append(describe_notebook(notebook, describe))
     return BuildRun(
         project=ProjectInfo(
-            title=project.title, repository=project.repository, commit=commit, raw_html=bool(project.raw_html)
+            title=project.title,
+            repository=project.repository,
+            commit=execution.checkout.commit,
+            raw_html=bool(project.raw_html),
         ),
         device=execution.executor.device,
         environment=options.environment,
