@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import tomllib
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any
@@ -141,28 +142,24 @@ def _own_source(root: Path) -> Harness:
 def _settings(project: Project) -> str:
     """Return ``[tool.kbt]`` of the new project; that there is one, or no room for it, is a ``ProjectError``."""
     path = project.root / "pyproject.toml"
-    lines = [
-        "[tool.kbt]",
-        f"title = {json.dumps(project.title, ensure_ascii=False)}",
-        "# Which Markdown files are notebooks. Others contain examples, not cells.",
-        f"notebooks = {json.dumps(_NOTEBOOKS)}",
-        "# Where cells get the harness from. `kbt upgrade --harness` changes all notebooks with it.",
-        f"harness = {project.harness.setting()}",
-    ]
-    settings = "\n".join(lines) + "\n"
-    text = _read(path)
     if is_root(project.root):
         remedy = "`kbt new operator` and `kbt new implementation` add to it"
         raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
+    settings = f"""[tool.kbt]
+title = {json.dumps(project.title, ensure_ascii=False)}
+# Which Markdown files are notebooks. Others contain examples, not cells.
+notebooks = {json.dumps(_NOTEBOOKS)}
+# Where cells get the harness from. `kbt upgrade --harness` changes all notebooks with it.
+harness = {project.harness.setting()}
+"""
+    text, after = _read(path), {}
     try:
-        possible = isinstance(tomllib.loads(text).get("tool", {}), dict)
+        tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from None
-    try:
-        tomllib.loads(_appended(text, settings))
-    except tomllib.TOMLDecodeError:
-        possible = False
-    if not possible:
+    with suppress(tomllib.TOMLDecodeError):
+        after = tomllib.loads(_appended(text, settings))
+    if not isinstance(after.get("tool"), dict):
         raise ProjectError(str(path), "[tool.kbt] cannot be added", "A TOML file that can have this table")
     return settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -49,20 +49,14 @@ def record(
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
     with project_lock(project, PlainProgress()):
-        return _record(project, paths or [], force=force, full=full)
-
-
-def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool) -> int:
-    sources = _files(paths) if paths else _measured_last(project)
-    destinations = _destinations(project, sources)
-    if not destinations and paths:
-        where = ", ".join(map(str, paths))
-        raise ProjectError(where, "no records were found", "A JSONL file of records, or a folder of them")
-    if not destinations:
-        raise ProjectError(
-            "record", "no cell has written records of `run_benchmark`", "", "Run `kbt build` first"
-        )
-    return keep_records(project, destinations, force=force, full=full)
+        destinations = _destinations(project, _sources(project, paths or []))
+        if not destinations and paths:
+            where, expected = ", ".join(map(str, paths)), "A JSONL file of records, or a folder of them"
+            raise ProjectError(where, "no records were found", expected)
+        if not destinations:
+            what = "no cell has written records of `run_benchmark`"
+            raise ProjectError("record", what, "", "Run `kbt build` first")
+        return keep_records(project, destinations, force=force, full=full)
 
 
 def keep_records(
@@ -101,38 +95,28 @@ def keep_records(
     return unreadable
 
 
-def _files(paths: Iterable[Path]) -> list[SourceFile]:
-    files: list[Path] = []
+def _sources(project: Project, paths: Iterable[Path]) -> Iterator[SourceFile]:
+    """Yield the files that were given, or those that cells of the last build have written."""
     for path in paths:
-        if path.is_dir():
-            files += sorted(path.rglob("*.jsonl"))
-        elif path.exists():
-            files.append(path.resolve())
-        else:
-            raise ProjectError(
-                str(path), "does not exist", "A JSONL file or a folder of them", "Check the path"
-            )
-    return [(file, None) for file in files]
-
-
-def _measured_last(project: Project) -> list[SourceFile]:
-    if (build := last_build(project)) is None:
-        return []
-    return [
-        (project.root / artifact, cell_owner(notebook.path, build.device))
-        for notebook in build.notebooks
-        for cell in notebook.cells
-        # For an interrupted cell, not the artifacts of an earlier build.
-        for artifact in cell.unfinished or cell.artifacts.values()
-        if artifact.endswith(".jsonl") and not is_plain(project.root / artifact)
-    ]
+        if not path.exists():
+            expected = "A JSONL file or a folder of them"
+            raise ProjectError(str(path), "does not exist", expected, "Check the path")
+        for file in sorted(path.rglob("*.jsonl")) if path.is_dir() else [path.resolve()]:
+            yield file, None
+    build = None if paths else last_build(project)
+    for notebook in build.notebooks if build else ():
+        for cell in notebook.cells:
+            # For an interrupted cell, not the artifacts of an earlier build.
+            for artifact in cell.unfinished or cell.artifacts.values():
+                if build and artifact.endswith(".jsonl") and not is_plain(project.root / artifact):
+                    yield project.root / artifact, cell_owner(notebook.path, build.device)
 
 
 def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destination:
     folders = {name: paths[0].parents[1] for name, paths in operators(project).items()}
     # Records have the operator's name, which is the last part of an id with folders.
     folders = {name.rpartition("/")[2]: folder for name, folder in folders.items()} | folders
-    found: Destination = defaultdict(list)
+    destinations: Destination = defaultdict(list)
     for source, owner in sources:
         records = read_records(source, on_problem=note_problem, owner=owner)
         if not all(entry.op for entry in records):
@@ -140,24 +124,17 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
             note_problem(RecordError(where, "has records of another harness, which name no operator"))
         for entry in (entry for entry in records if entry.op):
             if entry.op not in folders:
-                raise RecordError(
-                    str(source),
-                    f"has a record of the operator {entry.op!r}, which this project does not have",
-                    f"One of {', '.join(folders)}",
-                    "Record it in its own project",
-                )
+                what = f"has a record of the operator {entry.op!r}, which this project does not have"
+                expected = f"One of {', '.join(folders)}"
+                raise RecordError(str(source), what, expected, "Record it in its own project")
             if entry.device is None:
-                raise RecordError(
-                    str(source),
-                    "has a record without a device",
-                    "A record of this version",
-                    "Measure it again",
-                )
+                expected = "A record of this version"
+                raise RecordError(str(source), "has a record without a device", expected, "Measure it again")
             if entry.effect:
                 path = effect_file(project.root, entry.effect.model, entry, entry.effect.others)
             else:
                 # Of a notebook, those of its own folder: several folders may have implementations of one operator.
                 name = owner.operator if owner and owner.operator in folders else entry.op
                 path = record_file(folders[name], entry.device.slug, entry.impl)
-            found[path].append(entry)
-    return found
+            destinations[path].append(entry)
+    return destinations
