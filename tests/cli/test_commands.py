@@ -10,8 +10,6 @@ from projects import Kbt, assert_one_line, run_kbt
 from typer.core import TyperArgument
 
 from kernels_bench_tools.cli.app import VERBS, find_app
-from kernels_bench_tools.records.codec import read_records
-from kernels_bench_tools.records.device import current_device
 
 SMOKE = ("--env", "current", "--workloads", "smoke")
 
@@ -57,12 +55,13 @@ def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Pat
     text = "![family: x]\n\n![operators: sofmax, softmax]\n\n```md\n![family: y]\n```\n"
     (bare / "index.md").write_text(text)
 
-    found = run_kbt(bare, "check").stderr.splitlines()
+    told = run_kbt(bare, "check").stderr
 
-    assert [line for line in found if "index.md" in line] == [
-        "note: index.md: ![family: …] names 'x', which is no family of this project.",
-        "note: index.md: ![operators: …] names 'sofmax', which is no operator of this project. Did you mean 'softmax'?",
+    assert re.findall(r"index.md: !\[(\w+): .*? names '(\w+)'", told) == [
+        ("family", "x"),
+        ("operators", "sofmax"),
     ]
+    assert "Did you mean 'softmax'?" in told
 
 
 def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare: Path) -> None:
@@ -108,11 +107,9 @@ def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path) -> None:
     code = "# /// script\n# dependancies = ['numpy']\n# ///\nimport no_such"
     (bare / "softmax/impls/mine.md").write_text(f"```python id=c\n{code}\n```\n")
 
-    done = run_kbt(bare, "run", "softmax/mine", "--env", "current")
+    told = run_kbt(bare, "run", "softmax/mine", "--env", "current").stderr
 
-    assert (
-        "note: softmax/impls/mine.md:3: unknown key 'dependancies' in the header. Did you mean" in done.stderr
-    )
+    assert "note: softmax/impls/mine.md:3: unknown key 'dependancies'" in told
 
 
 def test_list_names_the_implementations(built: Path) -> None:
@@ -122,38 +119,6 @@ def test_list_names_the_implementations(built: Path) -> None:
     assert by_name["torch_layer_norm"]["baseline"]
     assert by_name["triton_layer_norm"]["requires"] == ["cuda"]
     assert "triton_layer_norm" in run_kbt(built, "list").stdout
-
-
-def test_record_keeps_measured_rows_and_does_not_trade_them_for_failures(project: Path, kbt: Kbt) -> None:
-    records = project / f"layer_norm/results/records/{current_device().slug}/torch_layer_norm.jsonl"
-    assert kbt("record").returncode == 0
-    measured = records.read_bytes()
-    assert all(entry.ok for entry in read_records(records))
-    failure = {"status": "oom", "ok": False, "lat_ms": None, "err": {"type": "E", "msg": "m"}}
-    failed = [json.dumps(json.loads(line) | failure) for line in measured.splitlines()]
-    (project / "failed.jsonl").write_text("\n".join(failed))
-
-    assert "kept" in kbt("record", "failed.jsonl").stdout
-    assert records.read_bytes() == measured
-    assert kbt("record", "--force", "failed.jsonl").returncode == 0
-    assert not any(entry.ok for entry in read_records(records))
-
-
-def test_record_counts_the_runs_that_it_replaces(project: Path, kbt: Kbt) -> None:
-    folder = project / "layer_norm" / "results" / "records" / current_device().slug
-    records = folder / "torch_layer_norm.jsonl"
-
-    assert kbt("record", "--force").returncode == 0
-    assert {entry.earlier_runs for entry in read_records(records)} == {0}
-    lines = [json.loads(line) for line in records.read_bytes().splitlines()]
-    for earlier, run in enumerate(("second", "second", "third"), start=1):
-        again = project / f"{run}.jsonl"
-        again.write_text("".join(json.dumps(line | {"run": run}) + "\n" for line in lines))
-        assert kbt("record", again.name).returncode == 0
-        # The same run again is no further one.
-        assert {entry.earlier_runs for entry in read_records(records)} == {1 if earlier < 3 else 2}
-    assert kbt("record", "--force", "second.jsonl").returncode == 0
-    assert {entry.earlier_runs for entry in read_records(records)} == {3}
 
 
 def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt, build: Kbt) -> None:

@@ -28,38 +28,24 @@ def models(bare: Path) -> Path:
     return bare
 
 
-def test_list_shows_the_folders_in_the_id(models: Path) -> None:
-    listed = json.loads(run_kbt(models, "list", "--json").stdout)["implementations"]
+def test_an_implementation_is_listed_run_published_and_recorded_in_its_own_folder(models: Path) -> None:
+    def kbt(*arguments: str) -> str:
+        done = run_kbt(models, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    assert [(one["operator"], one["implementation"]) for one in listed] == [
-        (OPERATOR, "eager"),
-        ("softmax", "plain"),
-    ]
+    once = ("--env", "current", "--processes", "1")
+    kbt("new", "implementation", f"{OPERATOR}/compiled")
+    kbt("run", f"{OPERATOR}/compiled", *once)
+    shutil.copytree(models / OPERATOR / "impls", models / "tiny-1.0/impls")
+    listed = json.loads(kbt("list", "--json"))["implementations"]
+    kbt("build", OPERATOR, "tiny-1.0", *once)
+    recorded = kbt("record")
 
-
-def test_a_new_implementation_is_run_recorded_and_published(models: Path) -> None:
-    made = run_kbt(models, "new", "implementation", f"{OPERATOR}/compiled")
-    run = run_kbt(models, "run", f"{OPERATOR}/compiled", "--env", "current", "--processes", "1")
-    built = run_kbt(models, "build", OPERATOR, "--env", "current", "--processes", "1")
-    recorded = run_kbt(models, "record")
-
-    assert made.returncode == run.returncode == built.returncode == recorded.returncode == 0, (
-        made.stderr + run.stderr + built.stderr + recorded.stderr
-    )
-    assert (models / OPERATOR / "impls" / "compiled.md").is_file()
+    assert [each["operator"] for each in listed] == [OPERATOR, OPERATOR, "softmax", "tiny-1.0", "tiny-1.0"]
     assert (models / "site" / OPERATOR / "index.html").is_file()
-    assert (models / "site" / OPERATOR / "impls" / "compiled.html").is_file()
-    assert (models / OPERATOR / "results" / "records" / DEVICE["slug"] / "eager.jsonl").is_file()
-
-
-def test_records_go_to_the_folder_of_their_notebook(models: Path) -> None:
-    shutil.copytree(models / OPERATOR, models / "tiny-1.0")
-    run_kbt(models, "build", OPERATOR, "tiny-1.0", "--env", "current", "--processes", "1")
-    recorded = run_kbt(models, "record")
-
-    assert recorded.returncode == 0, recorded.stderr
+    assert (models / "site" / OPERATOR / "impls/compiled.html").is_file()
     for folder in (OPERATOR, "tiny-1.0"):
-        assert (
-            f"{folder}/results/records/{DEVICE['slug']}/eager.jsonl: 0 of 1 workloads measured\n"
-            in recorded.stdout
-        )
+        path = f"{folder}/results/records/{DEVICE['slug']}/eager.jsonl"
+        assert f"{path}: 0 of 1 workloads measured\n" in recorded
+        assert (models / path).is_file()

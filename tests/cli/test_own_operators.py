@@ -93,16 +93,19 @@ def test_a_projects_operator_is_judged_separately_and_ranked(own: Path) -> None:
     assert rows["edits"].rank is rows["own"].rank is None
 
 
-def test_a_cell_that_edits_its_operator_is_judged_by_the_one_before(own: Path) -> None:
-    found = record(own, "edits")
+@pytest.mark.parametrize(
+    ("name", "status", "judged"),
+    [
+        ("edits", Status.INCORRECT, Judged.SEPARATELY),  # by the operator before the edit
+        ("own", Status.OK, Judged.NOT),
+    ],
+)
+def test_a_cell_is_not_judged_by_what_it_makes_of_its_operator(
+    own: Path, name: str, status: Status, judged: Judged
+) -> None:
+    found = record(own, name)
 
-    assert (found.status, found.judged) == (Status.INCORRECT, Judged.SEPARATELY)
-
-
-def test_an_operator_of_the_cell_is_shown_as_not_judged(own: Path) -> None:
-    found = record(own, "own")
-
-    assert (found.status, found.judged) == (Status.OK, Judged.NOT)
+    assert (found.status, found.judged) == (status, judged)
 
 
 def test_an_operator_that_cannot_be_imported_is_one_line_with_its_place(own: Path) -> None:

@@ -96,16 +96,9 @@ def printed(row: Comparison, width: int) -> str:
 
 def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() -> None:
     name = "llama-3.1-405b_prefill-2048_AddRMS_B1_S2048_D16384"
-    row = Comparison(
-        workload=name,
-        status=Status.OK,
-        verdict=Verdict.FASTER,
-        p50_ms=1.2345,
-        speedup=2.0,
-        processes=3,
-        flags=[Flag.BIMODAL, Flag.OUTLIERS],
-        limitation="refuses padded rows (ValueError: strides)",
-    )
+    given = {"p50_ms": 1.2345, "speedup": 2.0, "processes": 3, "flags": [Flag.BIMODAL, Flag.OUTLIERS]}
+    limitation = "refuses padded rows (ValueError: strides)"
+    row = Comparison(workload=name, status=Status.OK, verdict=Verdict.FASTER, limitation=limitation, **given)
     lines = printed(row, 80).splitlines()
     names = [line.split(" ")[0] for line in lines if line[0] != " "][1:]
 
@@ -123,19 +116,15 @@ def test_a_verdict_tells_why_the_baseline_has_no_rank() -> None:
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
-    row = Comparison(
-        workload="trainscale_causal_S2048",
-        status=Status.OK,
-        verdict=Verdict.SEPARATE,
-        p50_ms=0.1758,
-        ci_low_ms=0.1748,
-        ci_high_ms=0.1767,
-        baseline_ms=0.2709,
-        speedup=1.54,
-        speedup_low=1.485,
-        speedup_high=1.606,
-        processes=3,
-    )
+    given = {
+        "workload": "trainscale_causal_S2048",
+        "ci_low_ms": 0.1748,
+        "ci_high_ms": 0.1767,
+        "baseline_ms": 0.2709,
+        "processes": 3,
+    }
+    given |= {"p50_ms": 0.1758, "speedup": 1.54, "speedup_low": 1.485, "speedup_high": 1.606}
+    row = Comparison(status=Status.OK, verdict=Verdict.SEPARATE, **given)
     gpu = msgspec.structs.replace(row, host_submit_ms=0.1132, e2e_ms=0.2783)
 
     def words(one: Comparison) -> set[str]:
@@ -189,36 +178,6 @@ def test_records_are_committed_thin_with_all_processes_and_whole_on_request(oper
     assert {(len(e.lat_ms.raw_times), e.lat_ms.p50) for e in full if e.lat_ms} == {(90, 1.00000123)}
 
 
-def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operator: Path) -> None:
-    run_kbt(operator, "build", "--env", "current", "--processes", "1")
-    run_kbt(operator, "record")
-    first, second = recorded(operator).read_bytes().splitlines(keepends=True)
-    (operator / "more.jsonl").write_bytes(first * 5)
-
-    done = run_kbt(operator, "record", "more.jsonl")
-
-    assert "plain.jsonl: 1 of 1 workloads measured, 1 process, 1 kept" in done.stdout
-    assert recorded(operator).read_bytes().startswith(second)
-    assert [entry.workload for entry in read_records(recorded(operator))] == ["w1", *["w0"] * 5]
-    run_kbt(operator, "record", "--force", "more.jsonl")
-    assert [entry.workload for entry in read_records(recorded(operator))] == ["w0"] * 5
-
-
-def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path) -> None:
-    def processes_after(processes: int, *options: str) -> set[int]:
-        run_kbt(operator, "build", "--env", "current", "--processes", str(processes))
-        run_kbt(operator, "record", *options)
-        return {entry.process for entry in read_records(recorded(operator))}
-
-    assert processes_after(2) == {0, 1}
-    assert processes_after(1) == {0, 1}
-    assert processes_after(1, "--force") == {0}
-
-    assert processes_after(2) == {0, 1}
-    write_implementation(operator, "plain", "baseline: true", provenance={"code_digest": "another"})
-    assert processes_after(1) == {0}
-
-
 def test_committed_records_without_a_notebook_are_noted(operator: Path) -> None:
     run_kbt(operator, "build", "--env", "current", "--processes", "1")
     run_kbt(operator, "record")
@@ -233,17 +192,25 @@ def test_committed_records_without_a_notebook_are_noted(operator: Path) -> None:
     assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
 
-def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path) -> None:
+def test_what_is_kept_is_told_and_shares_the_fields_of_its_run(operator: Path) -> None:
     run_kbt(operator, "build", "--env", "current", "--processes", "1")
     run_kbt(operator, "record")
     line = json.loads(recorded(operator).read_bytes().splitlines()[0]) | {"sentinels": {"copy": [1.0, 1.0]}}
     rows = [line | {"wl": {"name": name}} for name in ("w0", "w1", "w2")]
-    (operator / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (operator / "again.jsonl").write_text(json.dumps(rows[0] | {"run": "again"}))
+    failure = {"status": "oom", "ok": False, "lat_ms": None, "err": {"type": "E", "msg": "m"}}
+    for name, lines in (
+        ("more", rows),
+        ("again", [rows[0] | {"run": "again"}]),
+        ("failed", [line | failure]),
+    ):
+        (operator / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    for file in ("more.jsonl", "again.jsonl"):
-        assert run_kbt(operator, "record", file).returncode == 0
+    told = [run_kbt(operator, "record", f"{name}.jsonl").stdout for name in ("more", "again", "failed")]
 
+    assert "3 of 3 workloads measured" in told[0]
+    assert "1 of 1 workloads measured, 1 process, 2 kept" in told[1]
+    assert told[2].startswith("kept softmax/")
+    assert "--force" in told[2]
     assert recorded(operator).read_text().count('"sentinels"') == 2
     assert all(entry.sentinels for entry in read_records(recorded(operator)))
 
