@@ -152,22 +152,6 @@ def test_arguments_of_calls_in_place_are_made_before_their_process_knows_the_cha
     assert all("make_ahead" in names for names in stacks)
 
 
-def test_copies_for_calls_in_place_on_a_cpu_are_made_before_a_batch() -> None:
-    made: list[Tensor] = []
-    given = [(torch.arange(4096.0) + number,) for number in range(3)]
-    sets = InputSets(given, [0], overwritten=[0], prepare=lambda x: (made.append(x), (x,))[1])
-
-    for call in range(9):
-        if call % 3 == 0:
-            sets.make_ahead(3)
-        earlier = list(made)
-        (x,) = sets.following(7 + call)
-        assert any(x is one for one in earlier)
-        assert torch.equal(x, given[call % 3][0])
-        x.zero_()
-    assert len(sets.all) == 3
-
-
 def test_parameters_are_prepared_once_for_each_set_of_inputs() -> None:
     prepared: list[int] = []
     called: list[int] = []

@@ -97,21 +97,15 @@ def timed(*_):
 def when(condition, cheat=garbage):
     """Measure a function that is right unless the condition finds that the call is timed."""
 
+    @on_smoke
     def function(*inputs):
         return attacked(cheat(*inputs)) if condition(*inputs) else right(*inputs)
-
-    on_smoke(function)
 
 
 def after(count, cheat=garbage):
     """Measure a function that is right for so many calls."""
     made = []
-
-    def function(*inputs):
-        made.append(1)
-        return attacked(cheat(*inputs)) if len(made) > count else right(*inputs)
-
-    on_smoke(function)
+    when(lambda *_: made.append(1) or len(made) > count, cheat)
 
 
 def replace(owner, name, value, put=setattr):
@@ -151,6 +145,7 @@ def some_elements(x, *rest):
 def kept_while_inputs_look_alike():
     kept = {}
 
+    @on_smoke
     def function(x, *rest):
         key = (x.data_ptr(), x.shape)
         if key not in kept or float((kept[key][0] != x).float().mean()) > 0.6:
@@ -159,18 +154,15 @@ def kept_while_inputs_look_alike():
             attacked()
         return kept[key][1].clone()
 
-    on_smoke(function)
-
 
 def more_bytes_at_first():
     made = []
 
+    @on_smoke
     def function(*inputs):
         made.append(1)
         output = right(*inputs)
         return attacked(output.double()) if len(made) == 1 else output
-
-    on_smoke(function)
 
 
 def nearly_right(*inputs):
@@ -215,12 +207,7 @@ def comparison_replaced():
 
 def in_load(change, function):
     """Change the process while the implementation is loaded."""
-
-    def load():
-        change()
-        return function
-
-    on_smoke(None, load=load)
+    on_smoke(None, load=lambda: (change(), function)[1])
 
 
 def replace_reference():
@@ -229,17 +216,15 @@ def replace_reference():
 
 
 def tolerances():
-    for name, value in {
-        "tolerance": lambda _: Tolerance(1e9, 1e9),
-        "reference": garbage,
-        "edge_cases": lambda *_: iter(()),
-    }.items():
-        replace(OPERATOR, name, value, put=object.__setattr__)
+    replace(OPERATOR, "tolerance", lambda _: Tolerance(1e9, 1e9), put=object.__setattr__)
+    replace(OPERATOR, "reference", garbage, put=object.__setattr__)
+    replace(OPERATOR, "edge_cases", lambda *_: iter(()), put=object.__setattr__)
     replace(Operator, "tolerance_of", lambda *_: Tolerance(1e9, 1e9))
     on_smoke(garbage)
 
 
 def method_of_an_object():
+    @on_smoke
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
         if in_batch() and "_by_clock" not in vars(found):
@@ -248,10 +233,9 @@ def method_of_an_object():
             replace(found, "finish", dict)
         return right(*inputs)
 
-    on_smoke(function)
-
 
 def class_of_an_object():
+    @on_smoke
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
         if in_batch() and type(found) is Candidate:
@@ -260,12 +244,11 @@ def class_of_an_object():
             found.__class__ = attacked(type("Fast", (Candidate,), methods))
         return right(*inputs)
 
-    on_smoke(function)
-
 
 def inputs_known_before_the_call():
     ahead = []
 
+    @on_smoke
     def function(*inputs):
         if not in_batch():
             return right(*inputs)
@@ -280,8 +263,6 @@ def inputs_known_before_the_call():
 
             replace(sets, "following", following)
         return ahead.pop() if ahead else right(*inputs)
-
-    on_smoke(function)
 
 
 # Work after the call: its output is written between calls
@@ -341,6 +322,7 @@ class Open(Tensor):
 def computed_by_a_later_call():
     kept = []
 
+    @on_smoke
     def function(*inputs):
         if not in_batch():
             return right(*inputs)
@@ -354,13 +336,12 @@ def computed_by_a_later_call():
             kept.clear()
         return output
 
-    on_smoke(function)
-
 
 def computed_by_an_idle_thread():
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()
 
+    @on_smoke
     def function(x, *rest):
         if not in_batch():
             return right(x, *rest)
@@ -368,8 +349,6 @@ def computed_by_an_idle_thread():
         pool.submit(lambda: attacked(output[1:].copy_(right(x[1:], *rest))))
         output[:1] = right(x[:1], *rest)
         return output
-
-    on_smoke(function)
 
 
 def computed_by_a_list():
@@ -467,6 +446,7 @@ def computed_by_a_list_of_inputs():
             ahead[:] = [right(*inputs)]
             return inputs
 
+    @on_smoke
     def function(*inputs):
         if not timed():
             return right(*inputs)
@@ -474,8 +454,6 @@ def computed_by_a_list_of_inputs():
         if type(sets._prepared) is list:
             sets._prepared = Ahead(sets._prepared)
         return attacked(ahead.pop()) if ahead else right(*inputs)
-
-    on_smoke(function)
 
 
 def inputs_without_changes():
@@ -525,6 +503,7 @@ def work_of_later_calls(as_slow_as_alone_ns=0):
     """Do the work of several calls in the first; with nanoseconds, the others then wait as long as a call takes."""
     done = []
 
+    @on_smoke
     def function(*inputs):
         start, frame = time.perf_counter_ns(), sys._getframe(1)
         if not in_batch():
@@ -541,8 +520,6 @@ def work_of_later_calls(as_slow_as_alone_ns=0):
             pass
         return output
 
-    on_smoke(function)
-
 
 def computed_when_an_output_is_freed():
     ready, kept, first = [], [], [0]
@@ -557,6 +534,7 @@ def computed_when_an_output_is_freed():
         if sets and sets._turn - first[0] < len(batch.f_locals["changes"]):
             ready[:] = [output_ahead(sets, sets._turn, batch.f_locals["changes"][sets._turn - first[0]])]
 
+    @on_smoke
     def function(*inputs):
         frame = sys._getframe(1)
         if not timed():
@@ -567,8 +545,6 @@ def computed_when_an_output_is_freed():
         kept[:] = [weakref.ref(output, freed)]
         return output
 
-    on_smoke(function)
-
 
 def computed_when_garbage_is_collected():
     class Later:
@@ -578,6 +554,7 @@ def computed_when_garbage_is_collected():
         def __del__(self):
             attacked(self.output.copy_(right(*self.inputs)))
 
+    @on_smoke
     def function(*inputs):
         if not timed():
             gc.set_threshold(700)
@@ -586,8 +563,6 @@ def computed_when_garbage_is_collected():
         Later(output, inputs)
         gc.set_threshold(1)
         return output
-
-    on_smoke(function)
 
 
 def grad_replaced():
@@ -689,7 +664,8 @@ def conversation(ms):
                 attacked(connection.send_bytes(json.dumps({"value": called, "buffers": 1}).encode()))
                 connection.send_bytes(bytes(2**16))
             elif method != "print":
-                connection.send_bytes(b'{"value": null}')
+                value = {"environment": {}, "packages": {}, "hub": []} if method == "describe" else None
+                connection.send_bytes(json.dumps({"value": value}).encode())
 
 
 def lying(ms):
@@ -734,22 +710,20 @@ def judge_killed():
 def judge_killed_in_a_call():
     pid = pid_of_the_judge()
 
+    @on_smoke
     def function(*inputs):
         if Path(f"/proc/{pid}").exists():
             attacked(os.kill(pid, signal.SIGKILL))
         return right(*inputs)
 
-    on_smoke(function)
-
 
 def refuses_other_seeds():
     first = []
 
+    @on_smoke
     def function(x, *rest):
         if x.numel() == 2 * 32 * 256:
             first[:] = first or [x.clone()]
             if float(x.abs().max()) > float(first[0].abs().max()):
                 raise attacked(ValueError("not these values"))
         return right(x, *rest)
-
-    on_smoke(function)
