@@ -41,7 +41,7 @@ def find_struct(path: Path, kind: type[T]) -> T | None:
     """Return the struct in a JSON file; None if there is no file, or it is damaged or of another version."""
     try:
         return read_struct(path, kind)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

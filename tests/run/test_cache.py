@@ -257,9 +257,10 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert operator.recorder.notes == []
 
 
-def test_a_damaged_last_json_is_ignored(operator):
-    (operator.root / ".kbt/last.json").write_text("{")
-    (operator.root / ".kbt/build.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", '{"keys": ' + "[" * 100_000])
+def test_a_damaged_last_json_is_ignored(operator, text):
+    (operator.root / ".kbt/last.json").write_text(text)
+    (operator.root / ".kbt/build.json").write_text(text)
 
     assert operator.build().started == []
     assert operator.result("op/impls/x.md").status == "unsupported"

@@ -155,7 +155,7 @@ class Installed:
         for pattern in ("*.dist-info/RECORD", "lib/python*/site-packages/*.dist-info/RECORD"):
             for record in self.folder.glob(pattern):
                 packages, package = record.parents[1], record.parent.name.partition("-")[0]
-                with record.open(encoding="utf-8", newline="") as file:
+                with record.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
                     for path, *more in filter(None, csv.reader(file)):
                         digest = more[0] if more and more[0].startswith("sha256=") else ""
                         listed[os.path.normpath(f"{packages}/{path}")] = _Listed(digest, package)
