@@ -72,6 +72,7 @@ class Harness:
 
 def read_harness(where: str, value: object) -> Harness:
     """Return the harness that ``[tool.kbt] harness`` names; another value is a ``ProjectError``."""
+    _refuse_credentials(where, str(value))
     if isinstance(value, str) and _requirement(value):
         return Harness(value.strip())
     if isinstance(value, dict) and not value.keys() - {*_KEYS} and len(value.keys() & {*_ORIGINS}) == 1:
@@ -83,6 +84,7 @@ def read_harness(where: str, value: object) -> Harness:
 
 def parse_harness(text: str, root: Path) -> Harness:
     """Return the harness that a user names: a requirement, the URL of a git repository or wheel, or a path."""
+    _refuse_credentials("--harness", text)
     where = f"--harness {text}"
     if _requirement(text):
         return Harness(text)
@@ -102,6 +104,12 @@ def parse_harness(text: str, root: Path) -> Harness:
     if path.is_absolute() and not found.is_relative_to(root):
         return Harness(source={"path": found.as_posix()})
     return Harness(source={"path": Path(os.path.relpath(found, root)).as_posix()})
+
+
+def _refuse_credentials(where: str, text: str) -> None:
+    if re.search(r"https?://[^/\s'\"]*@|://[^/\s'\"]*:[^/\s'\"]*@", text):
+        what = "the address has a name, password or token, which every notebook would show"
+        raise ProjectError(where, what, "An address without them", "Let git ask its credential helper")
 
 
 def with_harness(content: str, source: Mapping[str, Any], requirement: str) -> str | None:

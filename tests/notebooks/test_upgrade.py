@@ -246,3 +246,15 @@ def test_a_wrong_harness_is_an_error_in_one_line(workspace, value):
 def test_a_harness_that_is_not_there_is_an_error(workspace):
     with pytest.raises(KbtError, match=r"--harness \.\./nowhere: there is no such package"):
         parse_harness("../nowhere", workspace.root)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://TOKEN@h/a.git", "git+https://me:TOKEN@h/a.git@v1", "ssh://me:TOKEN@h/a"]
+)
+def test_an_address_with_a_credential_is_refused_and_not_repeated(workspace, url):
+    workspace.write("pyproject.toml", f"[tool.kbt]\nharness = {{ git = '{url}' }}\n")
+    for refused in (lambda: parse_harness(url, workspace.root), lambda: workspace.project):
+        with pytest.raises(KbtError, match="token") as caught:
+            refused()
+        assert "TOKEN" not in str(caught.value)
+    assert parse_harness("ssh://git@h/a.git@v1", workspace.root).source["rev"] == "v1"
