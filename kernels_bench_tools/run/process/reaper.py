@@ -36,9 +36,6 @@ _ORPHAN_SECONDS = 10.0
 _SET_CHILD_SUBREAPER = 36
 """Option of Linux's ``prctl``."""
 _PAUSE_SECONDS = 0.02
-_EXEC_SECONDS = 0.002
-_EXITING, _KERNEL_THREAD = 0x4, 0x200000
-"""Flags in ``/proc/PID/stat``."""
 _lock = threading.Lock()
 _current: Reaper | None = None
 _starting = threading.Lock()
@@ -199,7 +196,7 @@ def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
     start = b"\0" + os.fsencode(name) + b"="
     for pid in _pids():
         try:
-            _, found, rest = (b"\0" + _variables(pid)).partition(start)
+            _, found, rest = (b"\0" + _read(pid, "environ")).partition(start)
         except OSError:
             continue
         if found and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
@@ -210,19 +207,6 @@ def _pids() -> list[int]:
     if not (_PROC / "self").exists():  # not Linux: only process groups are ended
         return []
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - several times faster
-
-
-def _variables(pid: int) -> bytes:
-    """Return a process's variables. They are empty for a moment while it executes another program."""
-    for _ in range(_ROUNDS):
-        variables = _read(pid, "environ")
-        if variables or _read(pid, "cmdline"):
-            break
-        fields = _stat(pid)
-        if fields[0] in {b"Z", b"X"} or int(fields[6]) & (_EXITING | _KERNEL_THREAD):
-            break
-        time.sleep(_EXEC_SECONDS)
-    return variables
 
 
 def _stat(pid: int) -> list[bytes]:
