@@ -20,15 +20,17 @@ import dask
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from kernels_bench_tools.cluster.payload import (
+from kernels_bench_tools.cluster.shipment import (
     DEVICE,
     PackedEntry,
     Shipment,
+    WorkerInfo,
     code_digest,
+    describe_worker,
     pack,
+    run_shipment,
     write_files,
 )
-from kernels_bench_tools.cluster.worker import WorkerInfo, describe_worker, run_shipment
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project

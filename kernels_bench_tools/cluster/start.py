@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Nanny, Scheduler, Status
 
-from kernels_bench_tools.cluster.payload import DEVICE
+from kernels_bench_tools.cluster.shipment import DEVICE
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.records.device import ask_smi

@@ -129,14 +129,6 @@ _EXPERTS = {
     "qwen3_moe": {"num_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
 }
 """By ``model_type``, the names of fields of :class:`Experts` in Hugging Face's file."""
-_NO_DEFAULT = {
-    "mistral": ("num_key_value_heads",),
-    "mixtral": ("num_key_value_heads",),
-    "qwen2": ("num_key_value_heads",),
-    "qwen3": ("num_key_value_heads", "head_dim"),
-    "qwen3_moe": ("num_key_value_heads",),
-}
-"""By ``model_type``, fields for which transformers has a number of its own, such as 128, where a file has none."""
 _ASSUMED = {"mistral": {"sliding_window": 4096}}
 """By ``model_type``, values that transformers assumes where a file has none, and that are refused."""
 _ONLY: dict[str, tuple[Any, ...]] = {
@@ -181,7 +173,10 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
         raise ModelError(name, f"model_type {_json(kind)} is not supported", " or ".join(known))
     names = _EXPERTS.get(kind, {})
     experts = ["num_experts_per_tok"] if names else []
-    required = [*_COMMON, *_NO_DEFAULT.get(kind, ()), *names.values(), *experts]
+    # Fields for which transformers has a number of its own, such as 128, where a file of that kind has none.
+    counts = ["num_key_value_heads"] if kind != "llama" else []
+    sizes = ["head_dim"] if kind == "qwen3" else []
+    required = [*_COMMON, *counts, *sizes, *names.values(), *experts]
     missing = [key for key in dict.fromkeys(required) if _value(data, key) is None]
     try:
         rope = _rope(data)

@@ -122,47 +122,35 @@ def _measured(
     say: Print,
 ) -> list[Record]:
     """Write and return the records of all phases, or a record of the ``failure``, or of what failed then."""
-    records = _EffectRecords(task, context, say)
+    records, request = _EffectRecords(task, context, say), context.effect
     try:
-        if failure:
+        if failure or request is None:
+            assert failure
             records.fail(failure.status, failure.failure)
-        else:
-            assert context.effect
-            _measure(*start(context.effect), task.device, context.effect, records)
+            return records.file.records
+        model, change, make_pass = start(request)
+        names: set[str] = set()
+        for trains in (False, True):
+            if not (phases := [name for name in request.phases if phase_sizes(name).trains is trains]):
+                continue
+            model.train(trains)  # which kernels transformers chooses depends on it
+            changed = change()
+            names |= {type(module).__name__ for module in changed.instances.values()}
+            runs = changed if isinstance(changed, ChangedModel) else model
+            for phase in phases:
+                with torch.no_grad():
+                    given = phase, model, changed, make_pass(runs, task.device, phase), task.device
+                    records.keep(PhaseMeasurement(*given, records.of_module).records())
+        if not records.file.records:
+            raise NotPropagatedError(
+                f"the model calls no {', '.join(sorted(names))} in {', '.join(request.phases)}"
+            )
     except EffectError as error:
         kind = type(error).__name__.removesuffix("Error")
         records.fail(Status.ERROR, Failure(type=kind, msg=str(error)))
     except Exception as error:
         records.fail(failed_status(error), failure_of(error))
     return records.file.records
-
-
-def _measure(
-    model: nn.Module,
-    change: _Change,
-    make_pass: _MakePass,
-    device: str,
-    request: EffectRequest,
-    records: _EffectRecords,
-) -> None:
-    names: set[str] = set()
-    for trains in (False, True):
-        if not (phases := [name for name in request.phases if phase_sizes(name).trains is trains]):
-            continue
-        model.train(trains)  # which kernels transformers chooses depends on it
-        changed = change()
-        names |= {type(module).__name__ for module in changed.instances.values()}
-        runs = changed if isinstance(changed, ChangedModel) else model
-        with torch.no_grad():
-            for phase in phases:
-                forward = make_pass(runs, device, phase)
-                records.keep(
-                    PhaseMeasurement(phase, model, changed, forward, device, records.of_module).records()
-                )
-    if not records.file.records:
-        raise NotPropagatedError(
-            f"the model calls no {', '.join(sorted(names))} in {', '.join(request.phases)}"
-        )
 
 
 class _EffectRecords:

@@ -15,7 +15,7 @@ from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import config_from_huggingface
 from kernels_bench_tools.models.derive import BLOCK_SIZE
 from kernels_bench_tools.records.build import EffectRequest
-from kernels_bench_tools.records.model import Sizes, phase_sizes
+from kernels_bench_tools.records.model import phase_sizes
 
 _WEIGHT_STD = 0.02
 """As models have; in those narrower than 2500, layers would then hardly change what they add to."""
@@ -86,7 +86,13 @@ class PagedPass:
         self._model = model
         self._sizes = sizes = phase_sizes(name)
         self.decodes = sizes.tokens == 1
-        self._tables = _fill_cache(model, device, sizes)
+        blocks = sizes.sequences * -(-sizes.context // BLOCK_SIZE)
+        model.allocate_kv_cache(blocks, BLOCK_SIZE)
+        generator = torch.Generator(device).manual_seed(2)
+        for layer in model.model.layers:
+            layer.self_attn.kv_cache.normal_(generator=generator)
+        order = torch.randperm(blocks, generator=generator, device=device)
+        self._tables = order.view(sizes.sequences, -1)
         self._plan([0] * sizes.sequences)
         self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
 
@@ -112,14 +118,3 @@ class PagedPass:
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
         return set_forward_context(self._batch)
-
-
-def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> Tensor:
-    """Make a cache with random keys and values; return the block tables."""
-    blocks = -(-sizes.context // BLOCK_SIZE)
-    model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
-    generator = torch.Generator(device).manual_seed(2)
-    for layer in model.model.layers:
-        layer.self_attn.kv_cache.normal_(generator=generator)
-    order = torch.randperm(sizes.sequences * blocks, generator=generator, device=device)
-    return order.view(sizes.sequences, blocks)

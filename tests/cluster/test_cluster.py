@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from unittest import mock
 
 import psutil
@@ -86,6 +87,18 @@ def start_build(workspace, address):
     return start("build", "--env", "current", "--cluster", address, PWD=str(workspace.root))
 
 
+@contextmanager
+def started_workers(*arguments, **variables):
+    """Run ``kbt workers``; yield its process and the scheduler's address."""
+    host = start("workers", *arguments, **variables)
+    try:
+        yield host, host.stdout.readline().split()[-1]
+        host.send_signal(signal.SIGINT)
+        host.communicate(timeout=60)
+    finally:
+        host.kill()
+
+
 @pytest.fixture
 def stand_in_gpus(caches, tmp_path):
     """``kbt workers`` for two GPUs; there are none, but workers for them there are."""
@@ -95,14 +108,8 @@ def stand_in_gpus(caches, tmp_path):
     smi.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && printf '{listed}' || echo '580.1, NVIDIA H200'\n")
     smi.chmod(0o755)
     variables = {"PATH": f"{smi.parent}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(caches)}
-    host = start("workers", "--port", "0", CUDA_VISIBLE_DEVICES="0,1", **variables)
-    address = host.stdout.readline().split()[-1]
-    yield host, address
-    host.send_signal(signal.SIGINT)
-    try:
-        host.communicate(timeout=60)
-    finally:
-        host.kill()
+    with started_workers("--port", "0", CUDA_VISIBLE_DEVICES="0,1", **variables) as started:
+        yield started
 
 
 def sleeper(workspace, name="n.md"):
@@ -187,16 +194,24 @@ def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
     assert wait_until(lambda: not survivors(seconds), 5)
 
 
-def test_a_cell_that_kills_three_workers_has_crashed(workspace, cluster):
-    workspace.cell("n.md", "import os, time\n" + KILL_WORKER)
-    workspace.cell("m.md", "print('fine')", "id=a needs=./n.md:a")
-    recorder = workspace.build(cluster=cluster.scheduler_address)
+@pytest.mark.parametrize("measures", [False, True])
+def test_a_cell_that_kills_three_workers_has_crashed_and_others_run(workspace, cluster, measures):
+    reason = "its worker was lost 3 times while it ran"
+    if measures:
+        workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
+        workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
+    else:
+        workspace.cell("op/impls/y.md", "import os, time\n" + KILL_WORKER)
+        workspace.cell("op/impls/x.md", "print('fine')", "id=a needs=./y.md:a")
+    recorder = workspace.build(cluster=cluster.scheduler_address, processes=1)
 
-    run = workspace.result("n.md")
-
-    assert (run.status, run.reason) == ("crashed", "its worker was lost 3 times while it ran")
-    assert workspace.result("m.md").status == "ok"
+    run = workspace.result("op/impls/y.md")
+    assert (run.status, run.reason) == ("crashed", reason)
+    assert workspace.result("op/impls/x.md").status == "ok"
     assert [note[-8:] for note in recorder.notes] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
+    if measures:
+        (record,) = workspace.records("op/impls/y.md")
+        assert (record["status"], record["err"]["msg"]) == ("crashed", reason)
 
 
 def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster, monkeypatch):
@@ -220,16 +235,6 @@ def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, c
         "was lost while op/impls/y.md:a ran; trying again on another worker" in note
         for note in recorder.notes
     )
-
-
-def test_a_measuring_cell_that_kills_three_workers_is_a_record(workspace, cluster):
-    workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
-    workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
-    workspace.build(cluster=cluster.scheduler_address, processes=1)
-
-    assert workspace.result("op/impls/x.md").status == "ok"
-    (record,) = workspace.records("op/impls/y.md")
-    assert (record["status"], record["err"]["msg"]) == ("crashed", "its worker was lost 3 times while it ran")
 
 
 def test_the_projects_operators_are_sent_to_the_worker(workspace, cluster):
@@ -309,17 +314,12 @@ def test_variables_that_change_numbers_are_those_of_the_client(workspace, caches
     workspace.cell("p/impls/x.md", WRITE + code, MEASURING)
     ours = {"OMP_NUM_THREADS": "3", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
     theirs = {"OMP_NUM_THREADS": "5", "CUDA_LAUNCH_BLOCKING": "1", "USE_HUB_KERNELS": "0"}
-    host = start("workers", "--port", "0", **theirs, XDG_CACHE_HOME=str(caches))
-    try:
-        address = host.stdout.readline().split()[-1]
-        for name in names:
-            monkeypatch.delenv(name, raising=False)
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    with started_workers("--port", "0", **theirs, XDG_CACHE_HOME=str(caches)) as (_, address):
         for name, value in ours.items():
             monkeypatch.setenv(name, value)
         workspace.build(cluster=address)
-    finally:
-        host.send_signal(signal.SIGINT)
-        host.communicate(timeout=60)
 
     (record,) = workspace.records("p/impls/x.md")
     assert record["tags"] == dict.fromkeys(names, "unset") | ours
@@ -361,19 +361,14 @@ def test_workers_with_different_devices_are_an_error(workspace, cluster):
         pytest.skip("needs two processors")
     os.sched_setaffinity(0, {min(whole)})
     try:
-        host = start("workers", cluster.scheduler_address, "--count", "1")
+        with started_workers(cluster.scheduler_address, "--count", "1") as (host, _):
+            os.sched_setaffinity(0, whole)
+            with pytest.raises(ProjectError, match=r"its workers have different devices.*, 1 core"):
+                workspace.build(cluster=cluster.scheduler_address)
     finally:
         os.sched_setaffinity(0, whole)
-    host.stdout.readline()
 
-    with pytest.raises(ProjectError) as caught:
-        workspace.build(cluster=cluster.scheduler_address)
-
-    host.send_signal(signal.SIGINT)
-    host.communicate(timeout=60)
     assert host.returncode == 0
-    assert "its workers have different devices" in str(caught.value)
-    assert ", 1 core" in str(caught.value)
     assert wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2, 60)
 
 

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from kernels_bench_tools.models.baseline.L1 import RMSNorm
 from kernels_bench_tools.models.baseline.L2 import (
     ColumnParallelLinear,
-    FusedMoE,
     MergedColumnParallelLinear,
     QKVParallelLinear,
     ReplicatedLinear,
@@ -73,39 +70,3 @@ def test_only_the_first_rank_of_a_row_parallel_layer_adds_the_bias() -> None:
 def test_heads_of_keys_that_cannot_be_shared_evenly_are_refused(kv_heads: int, size: int) -> None:
     with tensor_parallel(0, size), pytest.raises(ValueError, match="is not a multiple of"):
         QKVParallelLinear(8, 2, 24, kv_heads)
-
-
-def test_a_norm_uses_its_epsilon_and_returns_the_sum_with_a_residual() -> None:
-    x, residual = torch.randn(3, 8), torch.randn(3, 8)
-    norm = filled(RMSNorm(8, eps=0.5))
-
-    output, total = norm(x, residual)
-
-    assert torch.equal(total, x + residual)
-    expected = total / (total.square().mean(-1, keepdim=True) + 0.5).sqrt() * norm.weight
-    torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(norm(total), expected)
-
-
-@pytest.mark.parametrize("renormalize", [True, False])
-@pytest.mark.parametrize("skewed", [True, False])
-def test_a_mixture_equals_the_loop_over_all_experts(renormalize: bool, skewed: bool) -> None:
-    moe = filled(FusedMoE(8, 3, 16, 12, renormalize=renormalize))
-    x, router_logits = torch.randn(10, 16), torch.randn(10, 8)
-    if skewed:
-        router_logits[:, 3:6] += 20  # every token chooses the same three
-
-    torch.testing.assert_close(moe(x, router_logits), loop(moe, x, router_logits, renormalize))
-
-
-def loop(moe: FusedMoE, x: Tensor, router_logits: Tensor, renormalize: bool) -> Tensor:
-    weights = router_logits.softmax(dim=-1)
-    chosen = torch.zeros_like(weights).scatter_(1, weights.topk(3).indices, 1.0)
-    weights = weights * chosen
-    if renormalize:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-    output = torch.zeros_like(x)
-    for expert in range(8):
-        gate, up = (x @ moe.w13_weight[expert].T).chunk(2, dim=-1)
-        output += weights[:, expert, None] * ((functional.silu(gate) * up) @ moe.w2_weight[expert].T)
-    return output

@@ -11,10 +11,9 @@ import pytest
 import torch
 from changed_models import LAYERS, NORMS, HubNorm, measured, with_kernels
 from implementations import ROOT, function_of
-from kernels import Mode, kernelize, use_kernel_mapping
+from kernels import Mode
 
 from kernels_bench_tools.hub.build.__main__ import main
-from kernels_bench_tools.hub.layer import HubLayer
 from kernels_bench_tools.records.hub import BUILDS_VARIABLE, BuildRequest
 from kernels_bench_tools.records.record import Record, Status
 
@@ -85,21 +84,6 @@ def way(name: str) -> Any:
 
 def loaded(record: Record) -> dict[str, str]:
     return {kernel.repo: kernel.origin for kernel in record.provenance.hub}
-
-
-@pytest.mark.parametrize(("kind", "norms"), [("qwen3", NORMS + 2 * LAYERS), ("mixtral", NORMS)])
-def test_a_kernel_that_was_built_from_source_replaces_layers_in_every_mode(kind: str, norms: int) -> None:
-    layer: Any = HubLayer(repo_id="kernels-community/rmsnorm", layer_name="RMSNorm", version=1)
-
-    def change(model: Any) -> None:
-        with use_kernel_mapping({"RMSNorm": {"cpu": layer}}, inherit_mapping=False):
-            kernelize(model, mode=Mode.TRAINING if model.training else Mode.INFERENCE, device="cpu")
-
-    records = measured(change, "prefill-16", "decode-2", "train-16", kind=kind)
-
-    assert [one.err for one in records if one.err] == []
-    assert [(one.effect.replaced, one.effect.called) for one in records if one.effect] == 3 * [(norms, norms)]
-    assert loaded(records[0])["kernels-community/rmsnorm"] == "source build"
 
 
 def test_a_kernel_config_chooses_a_kernel_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

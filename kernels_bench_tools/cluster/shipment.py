@@ -1,0 +1,310 @@
+"""Cells that run on one worker of a cluster, with every file that they read: made by a build, run by a worker.
+
+A worker runs its cells as a local build does, and sends their results and files back. They end as soon as the
+scheduler releases the task: the build was interrupted or is gone, or the worker closes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from distributed import Status as WorkerStatus
+from distributed import Worker, get_worker
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import file_digest, update_file
+from kernels_bench_tools.git import Checkout
+from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.header import path_sources, read_header
+from kernels_bench_tools.notebooks.project import CellPolicy, Project
+from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.device import Device, current_device
+from kernels_bench_tools.records.hub import find_lock
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
+from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
+from kernels_bench_tools.run.cache.key import Fingerprints, source_files
+from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cell import CellTask
+from kernels_bench_tools.run.environment.base import CONFIGURATIONS, find_environment
+from kernels_bench_tools.run.environment.variables import forwarded_variables
+from kernels_bench_tools.run.executor import LocalExecutor
+from kernels_bench_tools.run.progress import ForwardedProgress, Progress
+from kernels_bench_tools.run.schedule import Execution
+
+DEVICE = "device"
+"""The Dask resource of a worker: a session takes all of it, a cell that does not measure takes a share."""
+SOURCES_LIMIT = 256 * 2**20
+"""Bytes of one path source that may be sent; more is most likely a folder of data."""
+_PACKAGE_PARTS = ("pyproject.toml", "README.md", "LICENSE", PACKAGE_FOLDER.name, "templates")
+"""What this package is built from, in its own checkout."""
+_POLL_SECONDS = 0.05
+_ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
+_unpacking = threading.Lock()
+
+Files = dict[str, tuple[bytes, int]]
+"""Content and mode of files, by their absolute path on the client without the leading slash."""
+PackedEntry = tuple[StoredResult, dict[str, bytes]]
+"""The result of a cell, and its logs and artifacts by their path in an entry of the cache."""
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """The cells of a session, or one cell that does not measure."""
+
+    project: Project
+    environment: str
+    """``"uv"`` or ``"current"``."""
+    nodes: list[Node]
+    """The cells to run, and those that they need."""
+    context: CellContext
+    """The context of the first cell: workloads, mode, number of processes and commit are those of all cells."""
+    policy: CellPolicy
+    """What the cells may use; the values of variables that they are passed are the worker's own."""
+    needed: dict[CellName, tuple[str, PackedEntry]]
+    """Key and entry of each needed cell."""
+    sources: Files
+    """The project's own operators, what the headers of the cells read from the client's disk, and settings of uv."""
+    inputs: Files
+    """Data files of the cells, and the lock of hub kernels."""
+    lock: str
+    """Path of the lock in ``inputs``; empty if there is none."""
+    variables: dict[str, str]
+    client: str = field(default_factory=socket.gethostname)
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names the attempt to run the cells, in the events that a worker sends."""
+
+    @property
+    def cells(self) -> list[CellName]:
+        return [node.name for node in self.nodes if node.name not in self.needed]
+
+
+def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipment:
+    """Return cells as they are sent to a worker; a path source that is too large is a ``ProjectError``."""
+    first, nodes = tasks[0], {task.node.name: task.node for task in tasks}
+    needed = {name for node in nodes.values() for name in node.needs}
+    data = {path for node in nodes.values() for path in node.files}
+    lock = find_lock(first.node.notebook.path.parent)
+    lock = lock.resolve() if lock is not None and lock.is_file() else None
+    if lock:
+        data.add(lock)
+    folder, sources = project.operators_folder, set[Path]()
+    if folder != PACKAGE_FOLDER / OPERATORS:  # which a worker has
+        sources |= {*operator_modules(folder).values(), *shared_files(folder)}
+    if environment == "uv":
+        sources |= _read_by_headers(project, nodes.values())
+    return Shipment(
+        project=project,
+        environment=environment,
+        nodes=[*nodes.values(), *(first.graph.nodes[name] for name in needed)],
+        context=first.context,
+        policy=first.policy,
+        needed={name: (first.results[name].key, _pack_entry(first.results[name])) for name in needed},
+        sources=_read(sources),
+        inputs=_read(data),
+        lock=_rootless(lock) if lock else "",
+        variables=forwarded_variables(os.environ),
+    )
+
+
+def _rootless(path: Path) -> str:
+    """Return an absolute path without its root."""
+    return path.relative_to(path.anchor).as_posix()
+
+
+def _read_by_headers(project: Project, nodes: Iterable[Node]) -> set[Path]:
+    """Return the files that uv reads for the headers of cells: its settings, and packages that path sources name."""
+    found: set[Path] = set()
+    sources: set[Path] = set()
+    for node in nodes:
+        folders = [folder for folder in node.notebook.path.parents if folder.is_relative_to(project.root)]
+        settings = (folder / name for folder in folders for name in CONFIGURATIONS)
+        found |= {path for path in settings if path.is_file()}
+        script = node.notebook.script_path(node.cell)
+        written = path_sources(read_header(node.cell.code)).values()
+        sources |= {Path(os.path.normpath(script.parent / path)) for path in written}
+    for source in sources:
+        own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
+        parts = [source / part for part in _PACKAGE_PARTS] if own else [source]
+        files = {path for part in parts for path in source_files(part)}
+        if sum(path.stat().st_size for path in files) > SOURCES_LIMIT:
+            what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
+            raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
+        found |= files
+    return found
+
+
+def _read(paths: Iterable[Path]) -> Files:
+    return {
+        _rootless(path): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644) for path in paths
+    }
+
+
+def _pack_entry(entry: Entry) -> PackedEntry:
+    names = [*LOGS, *(f"{entry.artifacts.name}/{name}" for name in entry.result.artifacts)]
+    return entry.result, {name: (entry.folder / name).read_bytes() for name in names}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of an entry that was sent; a path that leads out of ``folder`` is a ``ProjectError``."""
+    for name, data in files.items():
+        path = folder / name
+        if not Path(os.path.normpath(path)).is_relative_to(folder):
+            raise ProjectError(name, "is not a path within a cell's results")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
+    """Run cells on this worker, and return their results and files; each step is sent as an event of ``topic``.
+
+    Lines that cells print are only in their logs. If the task is released, or the worker closes, an ``InterruptedBuildError`` is raised.
+    """
+    worker = get_worker()
+    key, over = worker.get_current_task(), threading.Event()
+
+    def send(step: str, *arguments: Any) -> None:
+        if step not in {"cell_output", "cell_finished"}:  # the client reports the latter itself
+            worker.log_event(topic, {"attempt": shipment.attempt, "step": step, "arguments": arguments})
+
+    def interrupt_with_task() -> None:
+        while not over.wait(_POLL_SECONDS):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state == "cancelled" or worker.status not in _ALIVE:
+                executor.interrupt()
+                return
+
+    send("assigned", worker.address)
+    tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
+    project = replace(shipment.project, root=tree / _rootless(shipment.project.root))
+    state = project.state / "builds" / shipment.attempt
+    progress, context, cells = ForwardedProgress(send), shipment.context, shipment.cells
+    cache = CellCache(state)
+    executor = LocalExecutor(
+        project,
+        current_device(),
+        find_environment(shipment.environment),
+        len(cells),
+        progress,
+        hidden={state: ".kbt", project.root: "", tree: ""},
+        variables=shipment.variables
+        | ({"KBT_KERNELS_LOCK": str(tree / shipment.lock)} if shipment.lock else {}),
+        # Sessions of one build wait for one another where workers share a device.
+        wait_progress=Progress(),
+    )
+    watch = threading.Thread(target=interrupt_with_task, name="kbt-watch", daemon=True)
+    watch.start()
+    try:
+        results = {}
+        for name, (entry_key, (result, files)) in shipment.needed.items():
+            results[name] = Entry(cache.folder / entry_key, result)
+            results[name].artifacts.mkdir(parents=True)
+            write_files(results[name].folder, files)
+        checkout = Checkout(project.root)
+        checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
+        graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
+        measured = context.workloads, context.mode, context.effect
+        execution = Execution(
+            executor=executor,
+            fingerprints=Fingerprints(
+                project, graph, executor.device, executor.environment, executor.identity, *measured
+            ),
+            process_counts=[context.processes],
+            cache=cache,
+            checkout=checkout,
+            progress=progress,
+            policy=shipment.policy,
+            results=results,
+        )
+        execution.run(cells, set(cells))
+        return {str(name): _pack_entry(execution.results[name]) for name in cells}
+    finally:
+        over.set()
+        watch.join()
+        remove_tree(state, project.state)
+
+
+def _unpack(folder: Path, shipment: Shipment) -> Path:
+    """Return a folder with the files of a shipment at their paths on the client; equal sources share environments."""
+
+    def write(target: Path, files: Files) -> None:
+        for name, (content, mode) in files.items():
+            update_file(target / name, content)
+            (target / name).chmod(mode)
+
+    root = _rootless(shipment.project.root)
+    digest = hashlib.sha256(f"{shipment.client}\0{root}\n".encode())
+    for path, (content, mode) in sorted(shipment.sources.items()):
+        digest.update(os.fsencode(f"{path}\0{hashlib.sha256(content).hexdigest()}{mode}\n"))
+    tree = folder / "trees" / digest.hexdigest()
+    with _unpacking:
+        if not tree.is_dir():
+            temporary = folder / shipment.attempt
+            (temporary / root).mkdir(parents=True)
+            write(temporary, shipment.sources)
+            tree.parent.mkdir(exist_ok=True)
+            temporary.rename(tree)
+        write(tree, shipment.inputs)
+    return tree
+
+
+def _moved(node: Node, tree: Path) -> Node:
+    """Return a cell whose notebook and files are in ``tree``."""
+    notebook = replace(node.notebook, path=tree / _rootless(node.notebook.path))
+    return replace(node, notebook=notebook, files=[tree / _rootless(path) for path in node.files])
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a build has to know about a worker."""
+
+    device: Device
+    identity: list[str]
+    """What of its environment changes results."""
+    code: str
+    """``code_digest`` of the worker."""
+    threads: int
+    has_device: bool
+    """Whether it was started with the resource ``DEVICE``."""
+
+
+def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
+    """Return what a build has to know about this worker."""
+    return WorkerInfo(
+        device=current_device(),
+        identity=find_environment(environment).identity(),
+        code=code_digest(environment),
+        threads=dask_worker.state.nthreads,
+        has_device=dask_worker.state.total_resources.get(DEVICE, 0) >= 1,
+    )
+
+
+def _package_digest(*patterns: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in PACKAGE_FOLDER.glob(pattern)):
+        digest.update(f"{path.relative_to(PACKAGE_FOLDER).as_posix()}\0{file_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+_RUNNER = _package_digest("*.py", "records/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
+"""Of the code that this process has loaded, even if the files change later."""
+
+
+def code_digest(environment: str) -> str:
+    """Return a digest of the code of this package that affects results: what runs cells, and what they import.
+
+    Cells in environments of their own import the package that their headers name.
+    """
+    if environment == "uv":
+        return _RUNNER
+    parts = ("records", "hub", "measure", "operators", "results", "chart")
+    return _RUNNER + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
