@@ -116,10 +116,10 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
     several = len({choice.dtype for choice in choices}) > 1
-    lines = [
-        _choice_line(f"{choice.workload} {choice.dtype if several else ''}", choice) for choice in choices
-    ]
-    _print_table("workload, fastest", lines)
+    names = [f"{choice.workload} {choice.dtype}" if several else choice.workload for choice in choices]
+    _print_choices(
+        "workload, fastest", [(name, choice, "") for name, choice in zip(names, choices, strict=True)]
+    )
     _print_notes(f"{choice.workload}: {note}" for choice in choices for note in _notes(choice))
     total = plural(len(choices), "workload")
     _print_notes(
@@ -223,48 +223,43 @@ def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
     return known[slug]
 
 
-def _choice_line(name: str, choice: Choice, remark: str = "") -> list[str]:
-    """Return a line of a table: what is chosen for, the implementation below it, and its figures."""
-    few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
-    processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
-    return [
-        f"{name.rstrip()}\n  {choice.implementation}{remark}",
-        milliseconds(choice.p50_ms),
-        speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high),
-        f"{processes}{choice.verdict.label}",
-    ]
+def _print_choices(first: str, choices: Sequence[tuple[str, Choice, str]]) -> None:
+    """Print two lines for each choice: what it is for and its figures, and the implementation.
 
-
-def _print_table(first: str, lines: Sequence[Sequence[str]]) -> None:
-    titles = [first, "ms", "speed-up [95 %]", "verdict", "share"]
-    if lines:
-        print(table([titles[: len(lines[0])], *lines], right={1, 2, 4}, width=terminal_width()))
+    The last text is its share of the time; there is no such column where no choice has one.
+    """
+    lines = [[first, "ms", "speed-up [95 %]", "verdict", "share"]]
+    for name, choice, share in choices:
+        few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
+        processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
+        near = " (near)" if choice.near and first.startswith("calls") else ""
+        speedup = speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high)
+        verdict = f"{processes}{choice.verdict.label}"
+        name = f"{name}\n  {choice.implementation}{near}"
+        lines.append([name, milliseconds(choice.p50_ms), speedup, verdict, share])
+    if not any(share for *_, share in choices):
+        lines = [line[:-1] for line in lines]
+    if choices:
+        print(table(lines, right={1, 2, 4}, width=terminal_width()))
 
 
 def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
     """Print a line for each task with a choice, notes on them, and which tasks are left out."""
-    lines, notes = [], []
-    shares = any(task.share is not None for task in tasks)
+    rows, notes = [], []
     for task in tasks:
-        if (choice := task.choice) is None:
-            continue
-        label = _label(task)
-        line = _choice_line(f"{task.calls} {label}", choice, " (near)" if choice.near else "")
-        share = "" if task.share is None else f"{100 * task.share:.1f} %"
-        lines.append([*line, share] if shares else line)
-        if choice.near:
-            estimated = task.ms is not None or choice.baseline_ms is None
-            far = "" if estimated else ", too far for a share and an estimate"
-            notes.append(f"{label}: nearest measured: {choice.near} ({choice.workload}){far}")
-        notes += [f"{label}: {note}" for note in _notes(choice)]
-    left_out = grouped((task.reason, task) for task in tasks if task.choice is None)
-    for reason, others in left_out.items():
-        calls: Counter[str] = Counter()
-        for task in others:
-            calls[task.module] += task.calls
-        counted = ", ".join(f"{module} ({plural(count, 'call')})" for module, count in calls.items())
+        if choice := task.choice:
+            label = _label(task)
+            share = "" if task.share is None else f"{100 * task.share:.1f} %"
+            rows.append((f"{task.calls} {label}", choice, share))
+            if choice.near:
+                far = "" if task.ms is not None else ", too far for a share and an estimate"
+                notes.append(f"{label}: nearest measured: {choice.near} ({choice.workload}){far}")
+            notes += [f"{label}: {note}" for note in _notes(choice)]
+    for reason, others in grouped((task.reason, task) for task in tasks if task.choice is None).items():
+        calls = grouped((task.module, task.calls) for task in others)
+        counted = ", ".join(f"{module} ({plural(sum(each), 'call')})" for module, each in calls.items())
         notes.append(f"left out, {reason}: {counted}")
-    _print_table(first, lines)
+    _print_choices(first, rows)
     _print_notes(notes)
 
 
