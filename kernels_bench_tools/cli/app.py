@@ -94,14 +94,14 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
     for panel, verbs in PANELS.items():
         for verb in (verb for verb in verbs if verb in wanted):
             module = import_module(f"kernels_bench_tools.cli.{verb}")
-            found = getattr(module, _FUNCTIONS.get(verb, verb))
-            if isinstance(found, typer.Typer):
-                for command in found.registered_commands:
-                    assert command.callback is not None
-                    command.callback = documented(command.callback)
-                app.add_typer(found, name=verb, rich_help_panel=panel)
+            command = getattr(module, _FUNCTIONS.get(verb, verb))
+            if isinstance(command, typer.Typer):
+                for inner in command.registered_commands:
+                    assert inner.callback is not None
+                    inner.callback = documented(inner.callback)
+                app.add_typer(command, name=verb, rich_help_panel=panel)
             else:
-                app.command(verb, rich_help_panel=panel, epilog=_EXIT_CODES)(documented(found))
+                app.command(verb, rich_help_panel=panel, epilog=_EXIT_CODES)(documented(command))
     return app
 
 

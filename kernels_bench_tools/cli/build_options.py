@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -26,12 +27,12 @@ def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..
     def decorate(verb: Callable[..., T]) -> Callable[..., T]:
         @wraps(verb)
         def run(**values: Any) -> T:
-            given = {one.name: values.pop(one.name) for one in chosen}
+            given = {option.name: values.pop(option.name) for option in chosen}
             return verb(**values, options=_read(**given))
 
         own = signature(verb, eval_str=True)
-        all_of = [chosen if one.name == "options" else [one] for one in own.parameters.values()]
-        vars(run)["__signature__"] = own.replace(parameters=[one for some in all_of for one in some])
+        replaced = (chosen if each.name == "options" else [each] for each in own.parameters.values())
+        vars(run)["__signature__"] = own.replace(parameters=[*chain.from_iterable(replaced)])
         return run
 
     return decorate

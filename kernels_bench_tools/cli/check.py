@@ -53,7 +53,9 @@ def check(paths: Paths = None, json: Json = False) -> int:
         problems += read_selfchecks(project.root).problems
     advice += survey.advice(names) + harness_advice(project, survey)
     prose = [*survey.prose(names)]
-    families = {one.front.family for name, one in survey.notebooks.items() if is_implementation(name)}
+    families = {
+        notebook.front.family for name, notebook in survey.notebooks.items() if is_implementation(name)
+    }
     folders = {operator_of(name) for name in survey.notebooks}
     for name, text in prose:
         advice += map(str, unknown_names(name, text, folders, families))

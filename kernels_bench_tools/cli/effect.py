@@ -104,23 +104,23 @@ def effect(
         others = [cell for name in names[1:] for cell in measuring[name]]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
     result = run_cells(project, names, replace(options, processes=processes, effect=request))
-    found = {name: notebook_records(project, result, name) for name in sorted(names)}
+    measured = {name: notebook_records(project, result, name) for name in sorted(names)}
     if json:
-        print_json({path: effect_rows(records) for path, records in found.items()})
+        print_json({path: effect_rows(records) for path, records in measured.items()})
     else:
-        for path, records in found.items():
+        for path, records in measured.items():
             _print(path, request.model, result.device.name, effect_rows(records))
-            for reason in {reason_of(one): None for one in records if one.effect is None}:
+            for reason in {reason_of(row): None for row in records if row.effect is None}:
                 print(visible(f"{path}: {reason}"))
     # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
     files = {
         effect_file(
             project.root, request.model, records[0], [cell.implementation for cell in request.others]
         ): records
-        for records in found.values()
+        for records in measured.values()
         if any(
-            one.outcome.ran or (one.outcome.failed and not (one.err and one.err.type == ModelError.__name__))
-            for one in records
+            row.outcome.ran or (row.outcome.failed and not (row.err and row.err.type == ModelError.__name__))
+            for row in records
         )
     }
     code = 0
@@ -182,16 +182,16 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         what = f"cannot be read ({getattr(error, 'strerror', error)})"
         raise ModelError(where, what, "A config.json of the Hub, or a model that kbt knows") from error
-    found = config_from_huggingface(config, where)
+    shapes = config_from_huggingface(config, where)
     known = CONFIGS / f"{stem}.json"
-    if known.is_file() and config_from_huggingface(msgspec.json.decode(known.read_bytes()), where) != found:
+    if known.is_file() and config_from_huggingface(msgspec.json.decode(known.read_bytes()), where) != shapes:
         raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
-    if layers > found.num_hidden_layers:
-        most = found.num_hidden_layers
+    if layers > shapes.num_hidden_layers:
+        most = shapes.num_hidden_layers
         raise ModelError(f"--layers {layers}", "is more than the model has", f"At most {most}")
     phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
-        sizes, positions = phase_sizes(name), found.max_position_embeddings
+        sizes, positions = phase_sizes(name), shapes.max_position_embeddings
         if sizes.trains and not framework:
             what = "this project's models have a cache and no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
@@ -202,7 +202,7 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         expected = "Text that does not begin with a dot"
         raise ModelError(where, f"{stem!r} cannot be a name", expected, "Rename it")
     # Two files of one name must not share records.
-    unique = stem if known.is_file() else f"{stem}-{config_digest(found)}"
+    unique = stem if known.is_file() else f"{stem}-{config_digest(shapes)}"
     name = model_of_framework(unique, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 

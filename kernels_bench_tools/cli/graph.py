@@ -109,19 +109,19 @@ def _chain(uses: Uses, user: Module, used: Module) -> tuple[Module, ...]:
     return min((chain for chain in chains if chain[-1] == used), default=())
 
 
-def _print_reach(found: Reach) -> None:
-    number = plural(len(found.users), "module") if found.users else "no module"
-    print(f"{_label(found.module)} is used by {number}\n")
-    for user in found.users:
+def _print_reach(reach: Reach) -> None:
+    number = plural(len(reach.users), "module") if reach.users else "no module"
+    print(f"{_label(reach.module)} is used by {number}\n")
+    for user in reach.users:
         called = f"calls it in {plural(len(user.models), 'model')}" if user.models else "only names it"
         print(f"{_label(user.module)} {called}")
         print(*wrapped(f"    {' > '.join(user.through)}", terminal_width()), sep="\n")
-    phases = list(dict.fromkeys(phase for calls in found.calls.values() for phase in calls))
+    phases = list(dict.fromkeys(phase for calls in reach.calls.values() for phase in calls))
     lines = [["calls in a forward pass", *phases]]
-    for model, calls in found.calls.items():
+    for model, calls in reach.calls.items():
         lines.append([model, *(str(calls.get(phase, 0)) for phase in phases)])
     print()
-    if found.calls:
+    if reach.calls:
         print(table(lines, right=range(1, len(phases) + 1)))
     else:
         print("No model calls it on one GPU.")

@@ -49,7 +49,7 @@ def build(
         only (PATTERN): CUDA files to compile, such as `*fwd*hdim128*`. Repeatable.
         commit (SHA): Commit of sources that are in no Git repository.
         jobs (N): Files to compile in parallel; 0 means one per core.
-        output (FOLDER): [default: KBT_HUB_BUILDS or hub_builds of the project]
+        output (FOLDER): Folder of the builds. [default: KBT_HUB_BUILDS or hub_builds of the project]
     """
     for package, advice in (
         ("torch", "the torch of your cells, since a build is for one version of torch"),

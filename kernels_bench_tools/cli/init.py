@@ -55,7 +55,7 @@ def init(
             as `layer_norm`.
     """
     root = real_path(path)
-    nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))
+    nearest = next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
     if not nearest.is_dir():
         raise ProjectError(str(nearest), "is not a folder", "A folder for the project")
     if operator != _OWN and operator not in built_in_operators():
@@ -74,17 +74,17 @@ def init(
     known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
     ignored = "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
     texts = _texts(project, operator)
-    repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    repository = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
     workflow = repository / _WORKFLOW
     own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
     files = [*(root / name for name in texts), own]
-    clashes = [one for one in files if os.path.lexists(one)]
+    clashes = [file for file in files if os.path.lexists(file)]
     if clashes:
-        existing = list(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
+        existing = list(dict.fromkeys(os.path.relpath(file, root) for file in clashes))
         what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
         raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
     kept = os.path.lexists(workflow)
-    for folder in dict.fromkeys(one.parent for one in (files if kept else [*files, workflow])):
+    for folder in dict.fromkeys(file.parent for file in (files if kept else [*files, workflow])):
         check_writable(folder)
 
     root.mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,8 @@ def init(
     if not kept:
         workflow.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(workflow, _workflow(project, repository).encode())
-    for one in made if kept else (*made, workflow):
-        print(os.path.relpath(one, root))
+    for file in made if kept else (*made, workflow):
+        print(os.path.relpath(file, root))
     print("\nNext:")
     if root != Path.cwd():
         print(f"  cd {shlex.quote(os.path.relpath(root))}")

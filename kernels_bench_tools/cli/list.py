@@ -83,8 +83,8 @@ def list_notebooks(
     project = find_project_of(paths or ())
     note_unused({"--device": device and not records}, "without --records")
     wanted = set(project.find_notebooks(paths or []))
-    found = [path for known in operators(project).values() for path in known if path in wanted]
-    notebooks = survey_notebooks(project, found)
+    chosen = [path for known in operators(project).values() for path in known if path in wanted]
+    notebooks = survey_notebooks(project, chosen)
     if records:
         rows = list(find_coverage(notebooks))
         known = sorted({row.device for row in rows})
@@ -108,7 +108,7 @@ def list_notebooks(
         }
         for each in notebooks
     ]
-    others = sorted(project.relative(path) for path in wanted.difference(found))
+    others = sorted(project.relative(path) for path in wanted.difference(chosen))
     if json:
         print_json({"implementations": listed, "notebooks": others})
     else:
@@ -192,14 +192,14 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
 
 
-def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
+def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
     """Print the kernels of all phases, or all modules of one."""
     if phase:
-        found.phases = [found.phase(phase)]
+        tasks.phases = [tasks.phase(phase)]
     if json:
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(tasks))
         return
-    for shown in found.phases:
+    for shown in tasks.phases:
         size = f"{plural(shown.sequences, 'sequence')}, {plural(shown.tokens, 'new token')} each"
         print_heading(f"{shown.name}: {size}, context {shown.context}")
         lines = [["level", "module and where", "calls", "inputs"]]
@@ -210,7 +210,7 @@ def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
                 lines.append([str(task.level), name, str(task.calls), "\n".join(task.inputs)])
         _print_table(lines, right={0, 2})
         print()
-    print(f"{found.model}, {found.parameters:,} parameters; configuration: {found.source}")
+    print(f"{tasks.model}, {tasks.parameters:,} parameters; configuration: {tasks.source}")
 
 
 def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:

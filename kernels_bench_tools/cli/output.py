@@ -106,7 +106,7 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     cells = _own_cells(result)
     selected = dict(cells)
     for notebook in result.notebooks:
-        for cell in (selected.get(f"{notebook.path}:{one.id}") for one in notebook.cells):
+        for cell in (selected.get(f"{notebook.path}:{each.id}") for each in notebook.cells):
             if cell and cell.expected:
                 note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
             elif cell and cell.workloads.keys() == {Status.OK}:
@@ -168,11 +168,11 @@ def processes_suffix(records: Iterable[Record]) -> str:
 
 def survey_notebooks(project: Project, paths: Iterable[Path]) -> list[Notebook]:
     """Return notebooks as far as they can be read; the errors in them on stderr."""
-    found = [survey_notebook(project, path) for path in paths]
-    for notebook in found:
+    notebooks = [survey_notebook(project, path) for path in paths]
+    for notebook in notebooks:
         for problem in notebook.problems:
             note(str(problem))
-    return found
+    return notebooks
 
 
 def note_problem(error: RecordError) -> None:

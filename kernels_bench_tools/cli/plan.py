@@ -78,9 +78,11 @@ def _explain(cell: CellPlan) -> str:
 def _describe_affected(affected: Sequence[AffectedNotebook]) -> str:
     """Return a line for each affected cell, and one with the counts."""
     lines = [
-        f"{one.notebook}:{cell}  changed: {few(one.changed[cell])}" for one in affected for cell in one.cells
+        f"{notebook.notebook}:{cell}  changed: {few(notebook.changed[cell])}"
+        for notebook in affected
+        for cell in notebook.cells
     ]
-    cells = plural(sum(len(one.cells) for one in affected), "cell")
+    cells = plural(sum(len(notebook.cells) for notebook in affected), "cell")
     return "\n".join([*lines, f"affected: {plural(len(affected), 'notebook')}, {cells}"])
 
 

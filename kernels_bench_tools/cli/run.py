@@ -232,7 +232,7 @@ def _print_results(cells: Sequence[CellResult]) -> None:
     """Print a ranking for each operator of which several implementations ran, and a table for each other cell."""
     single: list[CellResult] = []
     for operator, group in grouped((cell.operator, cell) for cell in cells).items():
-        if not operator or len({one.entry.path for one in group}) == 1:
+        if not operator or len({result.entry.path for result in group}) == 1:
             single += group
             continue
         sources = []

@@ -23,7 +23,6 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.results.suite import REPORT, Suite, SuiteReport, read_suite, report_text
 from kernels_bench_tools.run.build import BuildOptions
@@ -76,14 +75,17 @@ def suite(
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
     result, published = build_report(project, targets, options, output, verbose=verbose)
-    try:
-        report = _report(project, result, notebook)
-    except SuiteError as error:
-        code = finish_build(result, published, strict=strict)
-        if not code:
-            raise
-        print(f"kbt: {error}", file=sys.stderr)
-        return code
+    cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
+    written = [cell.artifacts[REPORT] for cell in cells if REPORT in cell.artifacts]
+    if not written:
+        reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
+        remedy = f"Run `kbt run {notebook}` for details"
+        error = SuiteError(notebook, reason, "A cell that calls report_suite()", remedy)
+        if code := finish_build(result, published, strict=strict):
+            print(f"kbt: {error}", file=sys.stderr)
+            return code
+        raise error
+    report = msgspec.json.decode((project.root / written[0]).read_bytes(), type=SuiteReport)
     report.rows = [row for row in report.rows if row.slug == result.device.slug]
     if json:
         print_json(report)
@@ -100,28 +102,11 @@ def _find(project: Project, name: str) -> Suite:
     if name not in known:
         hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
         raise SuiteError(name, "there is no such suite", "", did_you_mean(name, known, hint))
-    found = read_suite(folder / f"{name}.toml")
-    for operator in found.operators:
+    definition = read_suite(folder / f"{name}.toml")
+    for operator in definition.operators:
         if not (project.root / operator / "impls").is_dir():
-            raise SuiteError(
-                f"{name}.toml", f"there is no operator {operator!r}", "", "`kbt list` lists them"
-            )
+            what = f"there is no operator {operator!r}"
+            raise SuiteError(f"{name}.toml", what, "", "`kbt list` lists them")
     if not (folder / f"{name}.md").is_file():
         raise SuiteError(f"{FOLDER}/{name}.md", "is missing", "The notebook that reports the suite")
-    return found
-
-
-def _report(project: Project, result: BuildRun, notebook: str) -> SuiteReport:
-    """Return the report that the suite's cell wrote.
-
-    Raises:
-        SuiteError: It wrote none.
-    """
-    cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
-    for cell in cells:
-        if REPORT in cell.artifacts:
-            return msgspec.json.decode((project.root / cell.artifacts[REPORT]).read_bytes(), type=SuiteReport)
-    reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
-    raise SuiteError(
-        notebook, reason, "A cell that calls report_suite()", f"Run `kbt run {notebook}` for details"
-    )
+    return definition

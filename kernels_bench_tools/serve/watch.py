@@ -44,11 +44,11 @@ class Watcher:
                     continue
                 path = Path(parent, name)
                 try:
-                    found = path.stat()
+                    status = path.stat()
                 except OSError:  # removed meanwhile, or a dangling link
                     continue
                 key = path.relative_to(self.root).as_posix()
-                files[key] = (found.st_mtime_ns, found.st_size, found.st_ino)
+                files[key] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return files
 
     def _is_watched(self, folder: Path) -> bool:
