@@ -44,7 +44,7 @@ from kernels_bench_tools.results.choose import (
 from kernels_bench_tools.results.choose import choose as choose_at
 from kernels_bench_tools.results.effects import EffectRow, read_effect
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import (
     did_you_mean,

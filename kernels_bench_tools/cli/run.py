@@ -49,7 +49,8 @@ from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.compare import same_conditions
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.rows import Comparison, Source, compare_records, whole_record
+from kernels_bench_tools.results.rows import Comparison, compare_records
+from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import grouped, title_from_name, visible

@@ -19,7 +19,7 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.records.committed import Owner, effect_owner, read_unlinked, record_owner
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.foreign import decode_foreign, take_over
+from kernels_bench_tools.records.foreign import decode_foreign
 from kernels_bench_tools.records.record import (
     REJECTING,
     SCHEMA,
@@ -102,9 +102,7 @@ def read_records(
         if (origin := first.setdefault(record.run, record)) is not record:
             records[number] = _with_shared(record, origin)
     if owner is not None:
-        if owner.device:
-            take_over(records, owner.implementation, owner.device)
-        problems |= owner.remove_others(records)
+        problems |= owner.claim(records)
     for named, (number, what) in enumerate(sorted(problems.items())):
         if named == _MOST_PROBLEMS:
             report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))

@@ -17,6 +17,8 @@ from kernels_bench_tools.records.record import Record, device_of
 from kernels_bench_tools.text import is_unicode
 
 _RECORDS = "records"
+NAME_TAG = "impl"
+"""Tag of a record of another harness with its own name of the implementation."""
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
 
@@ -34,8 +36,23 @@ class Owner(NamedTuple):
     model: str = ""
     """Of a file of :data:`EFFECTS`, whose implementation is then an :func:`effect_name`; empty for other files."""
 
-    def remove_others(self, records: dict[int, Record]) -> dict[int, str]:
-        """Remove the records, by line, that are of something else; return how they differ by line."""
+    def claim(self, records: dict[int, Record]) -> dict[int, str]:
+        """Remove the records, by line, that are of something else; return how they differ by line.
+
+        Records of another harness get their cell's implementation and CPU; the name that they have becomes a tag. Several
+        implementations of one cell are told apart by what follows a colon.
+        """
+        foreign = {number: record for number, record in records.items() if self.device and not record.schema}
+        several = len({record.impl for record in foreign.values()}) > 1
+        for number, record in foreign.items():
+            name = f"{self.implementation}:{record.impl}" if several else self.implementation
+            if record.impl != name:
+                record = replace(record, impl=name, tags={**record.tags, NAME_TAG: record.impl})
+            if record.device is None and device_of(record).name == "CPU":
+                record = replace(
+                    record, device=self.device if self.device and self.device.kind == "cpu" else cpu_device()
+                )
+            records[number] = record
         devices = (one.device for one in records.values() if one.device)
         known = next((device for device in devices if device.slug in self.devices), None)
         problems = {}

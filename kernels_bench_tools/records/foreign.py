@@ -7,14 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from kernels_bench_tools.records.committed import read_unlinked
-from kernels_bench_tools.records.device import Device, cpu_device
-from kernels_bench_tools.records.record import Judged, Record, device_of
+from kernels_bench_tools.records.record import Judged, Record
 
-NAME_TAG = "impl"
-"""Tag of a record of another harness with its own name of the implementation."""
 _REQUIRED, _USUAL = {"ts", "run", "impl"}, {"wl", "lat_ms"}
 """Keys by which a line is meant as a record: all of the first, or ``impl`` and one of the others."""
 
@@ -33,22 +29,6 @@ def _finite_json(line: bytes) -> bytes:
         return msgspec.json.encode(json.loads(line))
     except OverflowError as error:
         raise ValueError(str(error)) from error
-
-
-def take_over(records: dict[int, Record], implementation: str, device: Device) -> None:
-    """Give records of another harness their cell's implementation and CPU; the name that they have becomes a tag.
-
-    Several implementations of one cell are told apart by what follows a colon.
-    """
-    cpu = device if device.kind == "cpu" else cpu_device()
-    foreign = {number: record for number, record in records.items() if not record.schema}
-    several = len({record.impl for record in foreign.values()}) > 1
-    for number, record in foreign.items():
-        name = f"{implementation}:{record.impl}" if several else implementation
-        if record.impl != name:
-            record = replace(record, impl=name, tags={**record.tags, NAME_TAG: record.impl})
-        unnamed = record.device is None and device_of(record).name == "CPU"
-        records[number] = replace(record, device=cpu) if unnamed else record
 
 
 def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> None:

@@ -20,7 +20,7 @@ from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import chart_files
-from kernels_bench_tools.results.rows import Source, whole_record
+from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import title_from_name
 

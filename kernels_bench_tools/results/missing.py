@@ -45,7 +45,7 @@ def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[Notebo
         return None
     # Loads numpy, which other builds do not need.
     from kernels_bench_tools.results.combine import cell_sources
-    from kernels_bench_tools.results.rows import Source
+    from kernels_bench_tools.results.sources import Source
     from kernels_bench_tools.results.summary import summarize
 
     fronts: Mapping[str, FrontMatter] = {Path(one.path).stem: one.front for one in notebooks}

@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from kernels_bench_tools.records.build import FrontMatter
-from kernels_bench_tools.records.record import Flag, Judged, Status
+from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.results.rows import (
-    Source,
-    ViewRecords,
-    group_records,
-    implementations,
-    make_row,
-    median_peaks,
+from kernels_bench_tools.results.rows import ViewRecords, make_row, view_records
+from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
+from kernels_bench_tools.results.views import (
+    View,
+    group_order,
+    in_order,
+    in_view_order,
+    titles_and_keys,
+    view_of,
+    workload_summary,
 )
-from kernels_bench_tools.results.views import in_order, titles_and_keys, workload_summary
 from kernels_bench_tools.text import grouped
 
 
 def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
-    """Return the summary of an operator's records; without any, it has no devices."""
-    known = implementations(sources)
-    devices = groupby(group_records(sources), key=lambda found: found.device.slug)
-    views = [view for _, found in devices for view in _device_views(list(found), known)]
-    _make_slugs_unique(views)
-    return Summary(operator=operator, title=title, devices=views)
+    """Return the summary of an operator's records; without any, it has no devices.
+
+    Every implementation has a row on every device. It is in the views that it has records in. A record without a
+    workload puts it into every view of the groups that it has records of anywhere.
+    """
+    known, devices = implementations(sources), counted_records(sources)
+    by_name = grouped(
+        (name, record)
+        for found in sorted(devices, key=lambda found: found.device.slug)
+        for name, records in found.implementations.items()
+        for record in records
+    )
+    groups = {name: list(dict.fromkeys(view.group for view in _views(by_name[name]))) for name in by_name}
+    order = group_order(groups.values())
+    made: list[DeviceSummary] = []
+    for found in devices:
+        here = found.implementations
+        measured = {view for records in here.values() for view in _views(records)}
+        shown = {name: _views_of(records, groups[name], measured) for name, records in here.items()}
+        views = {
+            view: [view_records(name, here[name], view) for name in here if view in shown[name]]
+            for view in in_view_order(set().union(*shown.values()), order)
+        }
+        made += _device_views(found.device, views, known)
+    _make_slugs_unique(made)
+    return Summary(operator=operator, title=title, devices=made)
+
+
+def _views(records: Iterable[Record]) -> dict[View, None]:
+    """Return the views of the workloads of records, in their order."""
+    return dict.fromkeys(view_of(record.wl) for record in records if record.workload)
+
+
+def _views_of(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:
+    """Return the views of a device in which an implementation of these groups has a row, at least one."""
+    own = set(_views(records))
+    if all(record.workload for record in records):
+        return own
+    if not measured:
+        return {View()}
+    computed = {view for view in measured if not groups or view.group in groups}
+    # Without a measured view of its groups it gets a view of its own, not a row among other functions.
+    return own | computed or {View(group) for group in groups}
 
 
 def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
@@ -42,45 +81,40 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
         taken.add(row.slug)
 
 
-def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> list[DeviceSummary]:
+def _device_views(
+    device: Device, views: Mapping[View, Sequence[ViewRecords]], known: Mapping[str, FrontMatter]
+) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
-    every = [record for one in found for records in one.processes.values() for record in records]
-    peaks = median_peaks(every)
+    every = [
+        record
+        for found in views.values()
+        for one in found
+        for records in one.processes.values()
+        for record in records
+    ]
     # Records of other harnesses, which are all self-reported, are ranked beside one another.
     only_judged = any(
         record.outcome.ran and (record.judged is not Judged.NOT or record.provenance.harness)
         for record in every
     )
-    views = [list(group) for _, group in groupby(found, key=lambda it: it.view)]
-    named = titles_and_keys([group[0].view for group in views])
-    made = [_view(group, known, peaks, *names) for group, names in zip(views, named, strict=True)]
-    for view in made:
-        view.rows = ranked(view.rows, view.baseline, only_judged=only_judged)
+    made = []
+    for found, (title, key) in zip(views.values(), titles_and_keys([*views]), strict=True):
+        baseline = _baseline(found, known)
+        workloads = _workloads([baseline, *found] if baseline else found)
+        name = baseline.implementation if baseline else ""
+        rows = [make_row(one, known[one.implementation], device, key, workloads, baseline) for one in found]
+        view = DeviceSummary(
+            device=device,
+            view=title,
+            key=key,
+            baseline=name,
+            workloads=workloads,
+            ceilings=median_peaks(every),
+            rows=ranked(rows, name, only_judged=only_judged),
+        )
+        view.metrics = metric_infos(view)
+        made.append(view)
     return made
-
-
-def _view(
-    found: Sequence[ViewRecords],
-    known: Mapping[str, FrontMatter],
-    peaks: dict[str, float],
-    title: str,
-    key: str,
-) -> DeviceSummary:
-    baseline = _baseline(found, known)
-    workloads = _workloads([baseline, *found] if baseline else found)
-    name = baseline.implementation if baseline else ""
-    rows = [make_row(one, known[one.implementation], workloads, baseline, key) for one in found]
-    view = DeviceSummary(
-        device=found[0].device,
-        view=title,
-        key=key,
-        baseline=name,
-        workloads=workloads,
-        ceilings=peaks,
-        rows=rows,
-    )
-    view.metrics = metric_infos(view)
-    return view
 
 
 def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:

@@ -15,7 +15,7 @@ from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.results.rows import whole_record
+from kernels_bench_tools.results.sources import whole_record
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "layer_norm/impls/torch_layer_norm.md"

@@ -13,7 +13,7 @@ from kernels_bench_tools.chart.panel import regimes
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"

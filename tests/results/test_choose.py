@@ -21,7 +21,7 @@ from kernels_bench_tools.results.choose import (
     read_axes,
     unmeasured,
 )
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 H200 = "nvidia-h200"

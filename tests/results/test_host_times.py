@@ -12,7 +12,7 @@ from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.records.record import Quantities, Timing
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import chart_files
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
 

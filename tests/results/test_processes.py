@@ -21,7 +21,8 @@ from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.merge import by_workload, merge, samples
-from kernels_bench_tools.results.rows import Source, compare_records
+from kernels_bench_tools.results.rows import compare_records
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
 

@@ -14,7 +14,7 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.records.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
 from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.records.summary import Summary, Verdict
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.suite import (
     NOT_MEASURED,
     Suite,

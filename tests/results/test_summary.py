@@ -15,7 +15,8 @@ from kernels_bench_tools.records.record import (
     device_of,
 )
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.rows import NO_RECORD, Source
+from kernels_bench_tools.results.rows import NO_RECORD
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}

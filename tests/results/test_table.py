@@ -5,7 +5,7 @@ from kernels_bench_tools.records.record import Regime, Status
 from kernels_bench_tools.records.summary import Point
 from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.metrics import ARITHMETIC, LATENCY
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 

@@ -4,7 +4,7 @@ from made_records import record, source
 
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.rows import NEVER_RUN, Source
+from kernels_bench_tools.results.sources import NEVER_RUN, Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.results.views import View, group_order, in_view_order, titles_and_keys, view_of
 

@@ -17,7 +17,7 @@ from kernels_bench_tools.records.record import (
     Timer,
     Work,
 )
-from kernels_bench_tools.results.rows import Source
+from kernels_bench_tools.results.sources import Source
 
 SHAPES = ((2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192))
 
