@@ -25,10 +25,16 @@ from kernels_bench_tools.measure.operator import failed_status, failure_of
 from kernels_bench_tools.measure.task import LoadFailure, RecordFile, Task
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.models.changed_model import ChangedModel
-from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass, PagedPass, random_model
+from kernels_bench_tools.models.forward_pass import (
+    EffectError,
+    ForwardPass,
+    PagedPass,
+    TransformersPass,
+    random_model,
+    transformers_model,
+)
 from kernels_bench_tools.models.phase import WARM_ROUNDS, NotPropagatedError, PhaseMeasurement
 from kernels_bench_tools.models.replacement import Replacement, Substitute, replace
-from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import (

@@ -1,21 +1,25 @@
-"""A model with random weights and a batch: a forward pass that can be repeated."""
+"""Models with random weights, of this project and of Hugging Face transformers, and forward passes that can be repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
+from kernels_bench_tools.errors import ModelError, Unsupported
+from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import config_from_huggingface
 from kernels_bench_tools.models.derive import BLOCK_SIZE
 from kernels_bench_tools.records.build import EffectRequest
 from kernels_bench_tools.records.model import phase_sizes
+from kernels_bench_tools.records.record import Status
 
 _WEIGHT_STD = 0.02
 """As models have; in those narrower than 2500, layers would then hardly change what they add to."""
@@ -31,6 +35,38 @@ def random_model(request: EffectRequest, device: str) -> CausalLM:
     if request.layers:
         config = msgspec.structs.replace(config, num_hidden_layers=request.layers)
     model = build_model(config, device)
+    randomize(model, device)
+    return model
+
+
+def transformers_model(request: EffectRequest, device: str) -> Any:
+    """Return transformers' model of a configuration, with weights that are the same in every process.
+
+    Raises:
+        Unsupported: transformers is not installed.
+        ModelError: transformers has no such model; it also checks fields that this project's modules do not read.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise Unsupported(
+            f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
+        ) from error
+    known = config_from_huggingface(request.config, request.model)
+    # All layers are of one type, and a list of them would need as many as are measured.
+    left_out = {"model_type", "source", "layer_types"}
+    given = {name: value for name, value in request.config.items() if name not in left_out}
+    given["num_hidden_layers"] = request.layers or known.num_hidden_layers
+    make: Any = transformers.AutoModelForCausalLM
+    try:
+        config = transformers.AutoConfig.for_model(known.model_type, **given)
+        with torch.device(device):
+            model = make.from_config(config, dtype=getattr(torch, known.dtype))
+    except Exception as error:
+        if failed_status(error) is not Status.ERROR:  # such as out of memory
+            raise
+        what, expected = f"transformers refuses the configuration ({error})", "Values that it accepts"
+        raise ModelError(request.model, what, expected) from error
     randomize(model, device)
     return model
 
@@ -118,3 +154,69 @@ class PagedPass:
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
         return set_forward_context(self._batch)
+
+
+class TransformersPass:
+    """A pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
+
+    def __init__(self, model: Any, device: str, name: str) -> None:
+        """Make the tokens, and for decoding a cache with random keys and values."""
+        sizes = phase_sizes(name)
+        self._model = model
+        self.decodes, self.trains = sizes.tokens == 1, sizes.trains
+        shape = (sizes.sequences, sizes.tokens)
+        self._named: dict[str, Any] = {
+            "input_ids": random_tokens(model.config.vocab_size, shape, device),
+            "use_cache": False,
+        }
+        if self.trains:
+            self._named["labels"] = self._named["input_ids"]
+        if self.decodes:
+            self._named |= {
+                "use_cache": True,
+                "past_key_values": _filled_cache(model, device, sizes.sequences, sizes.context - 1),
+                "position_ids": torch.full(shape, sizes.context - 1, device=device),
+            }
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
+        if not self.trains:
+            logits: Tensor = self._model(**self._named).logits
+            return logits.flatten(0, 1)
+        self._model.zero_grad()
+        with torch.enable_grad():
+            loss: Tensor = self._model(**self._named).loss
+            loss.backward()
+        return loss.detach()
+
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+        change_tokens(self._named["input_ids"], self._model.config.vocab_size)
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return a context that does nothing, because modules get all that they need as arguments."""
+        return nullcontext()
+
+
+def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> Any:
+    """Return a cache of random keys and values which no call changes."""
+    from transformers import DynamicCache
+
+    config = model.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shape = (sequences, config.num_key_value_heads, tokens, head_dim)
+    generator = torch.Generator(device).manual_seed(2)
+    cache: Any = DynamicCache(config=config)
+    for number in range(config.num_hidden_layers):
+        keys, values = (
+            torch.empty(shape, dtype=model.dtype, device=device).normal_(generator=generator)
+            for _ in range(2)
+        )
+        cache.update(keys, values, number)
+        layer = cache.layers[number]
+        layer.update = partial(_appended, layer.keys, layer.values)
+    return cache
+
+
+def _appended(keys: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor, *_: Any, **__: Any) -> Any:
+    return torch.cat((keys, new_keys), dim=-2), torch.cat((values, new_values), dim=-2)

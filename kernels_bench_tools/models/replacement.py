@@ -105,15 +105,7 @@ def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Te
 
 
 def _prefill(module: FlashAttnPrefill, call: _Caller, *args: Any) -> Any:
-    query, key_cache, value_cache, block_tables, query_lens, lengths = args
-    if tuple(query_lens) != tuple(lengths):  # after a first chunk the operator's causal mask is another one
-        return type(module).forward(module, *args)
-    outputs = []
-    for new, table, length in zip(query.split(list(query_lens)), block_tables, lengths, strict=True):
-        blocks = table[: -(-length // key_cache.shape[1])]
-        keys, values = (cache[blocks].flatten(0, 1)[None, :length] for cache in (key_cache, value_cache))
-        outputs.append(call(new[None], keys, values, True)[0])
-    return torch.cat(outputs)
+    return partial(FlashAttnPrefill.forward, module, attend=call)(*args)
 
 
 def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

@@ -19,8 +19,12 @@ from kernels_bench_tools.models.agreement import (
     untied_tokens,
 )
 from kernels_bench_tools.models.calls import hooked
-from kernels_bench_tools.models.forward_pass import PagedPass, random_model
-from kernels_bench_tools.models.transformers_model import TransformersPass, transformers_model
+from kernels_bench_tools.models.forward_pass import (
+    PagedPass,
+    TransformersPass,
+    random_model,
+    transformers_model,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

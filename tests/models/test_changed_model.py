@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kernels_bench_tools.hub.layer import HubLayer
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.effect import run_model
-from kernels_bench_tools.models.transformers_model import transformers_model
+from kernels_bench_tools.models.forward_pass import transformers_model
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Status

@@ -92,34 +92,6 @@ def test_a_chunk_of_a_prompt_beside_a_decoding_sequence_gives_the_logits_of_pref
     torch.testing.assert_close(mixed, torch.cat((whole[0][14:], whole[1][9:])), **CLOSE)
 
 
-def test_a_sequence_does_not_see_the_other_one() -> None:
-    model, tables = model_of("llama"), block_tables()
-    first, second, third = random_tokens(12, 12, 12)
-
-    together = logits(model, [first, second], [12, 12], tables)
-    changed = logits(model, [first, third], [12, 12], tables)
-
-    assert torch.equal(together[:12], changed[:12])
-    assert not torch.allclose(together[12:], changed[12:], atol=1e-2)
-
-
-def test_decoding_reads_the_blocks_of_the_cache_whatever_their_order() -> None:
-    sequences = random_tokens(23, 18)
-    results = []
-    for seed in (0, 1):
-        model, tables = model_of("llama"), block_tables(seed)
-        logits(model, [one[:-1] for one in sequences], [22, 17], tables)
-        results.append(logits(model, sequences, [1, 1], tables))
-    # Values of one block of the first sequence.
-    model.model.layers[0].self_attn.kv_cache[1, tables[0, 2]] += 1
-    after = logits(model, sequences, [1, 1], tables)
-
-    assert not torch.equal(block_tables(0), block_tables(1))
-    torch.testing.assert_close(results[0], results[1], **CLOSE)
-    assert not torch.allclose(results[1][0], after[0], atol=1e-3)
-    assert torch.equal(results[1][1], after[1])
-
-
 @pytest.mark.parametrize("size", [2, 4])  # with 4 ranks, two share each head of keys
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_of_simulated_ranks_concatenate_to_those_of_one(kind: str, size: int) -> None:
@@ -181,11 +153,3 @@ def test_what_a_model_cannot_compute_is_an_error(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
-
-
-def test_slots_follow_the_block_table() -> None:
-    positions, batch = plan_batch([1, 3], [6, 5], torch.tensor([[7, 2], [5, 0]]), BLOCK_SIZE)
-
-    assert positions.tolist() == [5, 2, 3, 4]
-    assert batch.slot_mapping.tolist() == [9, 22, 23, 0]
-    assert batch.num_decodes == 1

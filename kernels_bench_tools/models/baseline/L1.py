@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, distributed, nn
@@ -142,21 +142,21 @@ class FlashAttnPrefill(nn.Module):
         block_tables: Tensor,
         query_lens: Sequence[int],
         lengths: Sequence[int],
+        attend: Callable[..., Tensor] = flash_attn.torch_attention,
     ) -> Tensor:
         """Return (tokens, heads, head_size), the shape of ``query``.
 
         ``query_lens`` has the new tokens of each sequence, ``lengths`` all of them. Caches are (blocks, block_size,
-        kv_heads, head_size), block tables (sequences, blocks).
+        kv_heads, head_size), block tables (sequences, blocks). ``attend`` computes whole prompts, because with fewer new
+        tokens than keys torch aligns a causal mask to the first key.
         """
         outputs = []
         parts = query.split(list(query_lens))
         for new, table, length in zip(parts, block_tables, lengths, strict=True):
             blocks = table[: -(-length // key_cache.shape[1])]
             keys, values = (cache[blocks].flatten(0, 1)[None, :length] for cache in (key_cache, value_cache))
-            whole = new.shape[0] == length
-            # torch aligns a causal mask to the first key.
-            attend = flash_attn.torch_attention if whole else flash_attn.reference
-            outputs.append(attend(new[None], keys, values, True)[0])
+            compute = attend if new.shape[0] == length else flash_attn.reference
+            outputs.append(compute(new[None], keys, values, True)[0])
         return torch.cat(outputs)
 
 
