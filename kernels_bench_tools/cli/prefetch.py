@@ -27,36 +27,23 @@ MODULE = "kernels_bench_tools.hub.prefetch"
 
 
 def prefetch(
-    references: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="REFERENCE",
-            help="Such as kernels-community/activation@1. [default: those in notebooks]",
-        ),
-    ] = None,
-    lock: Annotated[
-        Path | None,
-        typer.Option(
-            "--lock", metavar="FILE", help="Lock file to write. [default: kernels.lock of the project]"
-        ),
-    ] = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trust",
-            metavar="ORG",
-            help="Publisher to trust although the Hub does not list it as trusted. Repeatable.",
-        ),
-    ] = None,
+    references: Annotated[list[str] | None, typer.Argument()] = None,
+    lock: Path | None = None,
+    trust: list[str] | None = None,
 ) -> int:
     """Download kernels of the Hugging Face Hub and write kernels.lock.
 
     Cells then load these kernels without the Hub. Without references, downloads every kernel that a notebook
     requests with a literal get_kernel("..."). Builds are selected for the torch of this Python interpreter.
+
+    Args:
+        references (REFERENCE): Such as kernels-community/activation@1. [default: those in notebooks]
+        lock (FILE): Lock file to write. [default: kernels.lock of the project]
+        trust (ORG): Publisher to trust although the Hub does not list it as trusted. Repeatable.
     """
     if lock is None:
         lock = find_project(Path.cwd()).root / LOCK_FILE
-    wanted = [KernelRequest(reference=one, trust=list(trust or [])) for one in references or []]
+    wanted = [KernelRequest(reference=each, trust=list(trust or [])) for each in references or []]
     if not references:
         wanted = _from_notebooks(list(trust or []))
     if not wanted:
@@ -65,17 +52,10 @@ def prefetch(
     return _fetch(wanted, lock)
 
 
-def _describe(fetched: FetchedKernel) -> str:
-    if fetched.reason or fetched.status != "ok":
-        return f"✗ {fetched.reference}  {fetched.reason} [{fetched.status}]"
-    notes = "".join(f"\n    {note}" for note in fetched.notes)
-    return f"✓ {fetched.reference}  {fetched.variant} of {fetched.commit[:12]}{notes}"
-
-
 def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
     """Return the kernels that the project's notebooks request, once each."""
     project = find_project(Path.cwd())
-    found: dict[bytes, KernelRequest] = {}
+    requests: dict[bytes, KernelRequest] = {}
     for notebook in survey_notebooks(project, project.notebook_paths()):
         for call in find_kernel_calls(notebook):
             if call.reference is None:
@@ -88,9 +68,9 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
                 wanted = msgspec.convert({**call.settings, "reference": call.reference}, KernelRequest)
             except msgspec.ValidationError as error:
                 raise ProjectError(call.where, f"get_kernel has arguments of other types ({error})") from None
-            wanted.trust += [one for one in trust if one not in wanted.trust]
-            found.setdefault(msgspec.json.encode(wanted), wanted)
-    return list(found.values())
+            wanted.trust += [publisher for publisher in trust if publisher not in wanted.trust]
+            requests.setdefault(msgspec.json.encode(wanted), wanted)
+    return list(requests.values())
 
 
 def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
@@ -109,8 +89,14 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
         locked = 0
         for line in process.stdout:
             fetched = msgspec.json.decode(line, type=FetchedKernel)
-            print(_describe(fetched), file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
-            locked += fetched.status == "ok"
+            ok = fetched.status == "ok"
+            if fetched.reason or not ok:
+                told = f"✗ {fetched.reference}  {fetched.reason} [{fetched.status}]"
+            else:
+                notes = "".join(f"\n    {note}" for note in fetched.notes)
+                told = f"✓ {fetched.reference}  {fetched.variant} of {fetched.commit[:12]}{notes}"
+            print(told, file=sys.stdout if ok else sys.stderr, flush=True)
+            locked += ok
         code = process.wait()
     if code not in {0, 2, 3}:
         raise KbtError("prefetch", f"its process ended with exit code {code}", "", "See its output above")

@@ -34,32 +34,23 @@ _HEADER = """\
 
 
 def selfcheck(
-    env: Annotated[
-        Literal["uv", "current"] | None,
-        typer.Option(
-            "--env",
-            help="Where torch comes from. `current`: this Python interpreter. `uv`: a new environment. "
-            "[default: `current` if it has torch]",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer calls, 3 processes; no slowdown is tested.")
-    ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=0, metavar="N", help="Number of new processes. [default: 10]"),
-    ] = None,
-    ncu: Annotated[
-        str, typer.Option("--ncu", metavar="PROGRAM", help="Nsight Compute; empty to skip it.")
-    ] = "ncu",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Output file. [default: selfcheck/DEVICE.json]"),
-    ] = None,
+    env: Literal["uv", "current"] | None = None,
+    quick: bool = False,
+    processes: Annotated[int | None, typer.Option(min=0)] = None,
+    ncu: str = "ncu",
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
 ) -> int:
     """Check the accuracy of measurements on this machine.
 
     Times empty calls and others, and compares with Nsight Compute and between processes. The report shows the results.
+
+    Args:
+        env: Where torch comes from. `current`: this Python interpreter. `uv`: a new environment. [default:
+            `current` if it has torch]
+        quick: Fewer calls, 3 processes; no slowdown is tested.
+        processes (N): Number of new processes. [default: 10]
+        ncu (PROGRAM): Nsight Compute; empty to skip it.
+        output (FILE): Output file. [default: selfcheck/DEVICE.json]
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
