@@ -48,17 +48,6 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     assert [read.impl for read in read_records(path)] == ["whole"]
 
 
-def test_an_invalid_line_is_an_error_with_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    append_record(path, record())
-    with path.open("ab") as file:
-        file.write(b"{not json}\n")
-    append_record(path, record())
-
-    with pytest.raises(RecordError, match=r"a\.jsonl:2: is not a record"):
-        read_records(path)
-
-
 def test_an_unknown_field_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(

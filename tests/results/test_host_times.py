@@ -11,7 +11,6 @@ from made_records import record, source
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.records.record import Quantities, Timing
 from kernels_bench_tools.results.export import latency_csv, text_table
-from kernels_bench_tools.results.metrics import chart_files
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
@@ -89,10 +88,6 @@ def test_their_markers_have_the_time_and_its_interval(summary):
         [0.0047, low, high], rel=1e-3
     )
     assert float(end_to_end.get("data-value")) == 0.0123
-
-
-def test_they_have_no_files_of_their_own():
-    assert {"host_submit", "e2e"}.isdisjoint(chart_files())
 
 
 @pytest.mark.parametrize("width", [0, 80])

@@ -6,7 +6,6 @@ import pytest
 from made_records import record
 
 from kernels_bench_tools.records.build import FrontMatter
-from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import (
     Failure,
     Flag,
@@ -20,8 +19,7 @@ from kernels_bench_tools.records.record import (
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.merge import by_workload, merge, samples
-from kernels_bench_tools.results.rows import compare_records
+from kernels_bench_tools.results.merge import by_workload, samples
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
@@ -123,14 +121,6 @@ def test_processes_that_ran_side_by_side_are_paired():
     assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
 
 
-def test_the_same_implementation_twice_is_the_same():
-    medians = [0.1000, 0.1003, 0.0998]
-
-    found = compare(processes("twin", medians[::-1], seed=1), processes("base", medians))
-
-    assert found.verdict is Verdict.SAME
-
-
 def test_one_incorrect_process_removes_the_rank():
     good = processes("a", [0.1, 0.1])
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
@@ -162,15 +152,6 @@ def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process():
     (point,) = row_of(summary_of(a=[bad, *others]), "a").points
 
     assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
-
-
-def test_one_process_out_of_memory_removes_the_latency():
-    bad = record("a", status=Status.OOM, reason="no memory", process=1)
-
-    (point,) = row_of(summary_of(a=[*processes("a", [0.1]), bad]), "a").points
-
-    assert (point.status, point.p50_ms) == (Status.OOM, None)
-    assert point.reason == "no memory (process 2 of 2)"
 
 
 def test_refused_edge_cases_of_any_process_are_a_limitation():
@@ -320,27 +301,6 @@ def test_thinned_samples_have_the_same_interval():
     assert thin.high - thin.low == pytest.approx(full.high - full.low, rel=0.6)
     as_they_are = hierarchical_median([times[::32].tolist()])
     assert as_they_are.high - as_they_are.low > 3 * (full.high - full.low)
-
-
-def test_a_single_record_is_left_as_it_is():
-    one = record("a", 0.1)
-
-    assert merge([one]) is one
-
-
-def test_a_merged_record_can_be_written():
-    assert encode_record(merge(processes("a", [0.1, 0.2, 0.3])))
-    failed = [record("a", status=Status.OOM, process=number) for number in range(2)]
-    assert merge(failed).outcome is Status.OOM
-
-
-def test_the_command_compares_processes_too():
-    (row,) = compare_records(processes("ours", [0.1, 0.101, 0.099]), processes("base", [0.2, 0.202, 0.198]))
-
-    assert (row.processes, row.verdict) == (3, Verdict.FASTER)
-    assert row.speedup == pytest.approx(2.0)
-    assert row.speedup_low < 2.0 < row.speedup_high
-    assert row.ci_low_ms < 0.1 < row.ci_high_ms
 
 
 def test_a_whole_report_is_summarized_within_seconds():

@@ -110,19 +110,6 @@ def test_a_failed_implementation_is_a_row_with_its_reason() -> None:
     assert NOT_MEASURED in text
 
 
-def test_an_incorrect_result_has_no_time_in_a_suite() -> None:
-    wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
-    wrong = record("triton", 0.1, wl=wl, status=Status.INCORRECT, reason="off by 3")
-    right = record("torch", 0.4, wl=wl)
-    sources = [Source(records=[one], front=FRONTS[one.impl]) for one in (wrong, right)]
-
-    row = report(summarize("layer_norm", "", sources)).rows[0]
-
-    assert row.ours_ms is None
-    assert row.speedup is None
-    assert "off by 3" in row.reason
-
-
 def test_only_the_forward_pass_on_the_suites_own_set_counts() -> None:
     assert report(summary_of("layer_norm", NORM, within="large", torch=0.4, triton=0.2)).rows == []
     assert report(summary_of("rotary", NORM, torch=0.4, triton=0.2)).rows == []
@@ -161,16 +148,6 @@ def test_a_cpu_has_its_own_rows_and_others_where_measured() -> None:
 
     gpu.devices += tried.devices
     assert [row.kernel for row in report(gpu, suite=suite).rows] == [*full, "small", *full]
-
-
-def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:
-    suite = msgspec.structs.replace(
-        SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
-    )
-
-    markdown = report_markdown(report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite))
-
-    assert r"| a \| b | 0.2000 |" in markdown
 
 
 def test_a_speedup_has_interval_verdict_and_number_of_processes() -> None:
@@ -265,11 +242,6 @@ def test_an_invalid_definition_is_reported_in_one_line(text: str, said: str, tmp
 
     assert said in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_definition_is_reported_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match=r"two\.toml: cannot be read \(No such file or directory\)"):
-        read_suite(tmp_path / "two.toml")
 
 
 def test_a_table_fits_into_80_characters_with_fewer_columns() -> None:

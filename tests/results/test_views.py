@@ -6,7 +6,7 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.sources import NEVER_RUN, Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.results.views import View, group_order, in_view_order, titles_and_keys, view_of
+from kernels_bench_tools.results.views import View, group_order, in_view_order, titles_and_keys
 
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
@@ -212,15 +212,6 @@ def test_records_without_a_set_are_a_view_after_the_named_ones():
     assert [(view.view, view.key) for view in views] == [("large", ""), ("other", "other")]
 
 
-def test_the_order_of_the_sources_does_not_matter(made):
-    sources = [
-        made(f"impl_{index}", {(group, "default", ""): 0.1 for group in groups}, front={"title": f"I{index}"})
-        for index, groups in enumerate((("B", "A"), ("C",), ("A",), ("C", "B")))
-    ]
-
-    assert summarize("x", "X", sources[::-1]) == summarize("x", "X", sources)
-
-
 def test_the_function_that_most_implementations_compute_comes_first():
     assert group_order([["tanh", "erf"], ["swiglu"], ["swiglu"], ["tanh", "erf"], ["swiglu"]]) == [
         "swiglu",
@@ -237,10 +228,6 @@ def test_sets_are_in_a_fixed_order_and_forward_comes_first():
 
     assert list(dict.fromkeys(view.set for view in ordered)) == [*sets[:1:-1], "zoo", ""]
     assert [view.mode for view in ordered[:3]] == ["", "bwd", "fwd_bwd"]
-
-
-def test_a_forward_pass_is_the_same_view_whether_records_name_the_mode_or_not():
-    assert view_of({"name": "w", "set": "large", "mode": "fwd"}) == View("", "large", "")
 
 
 def test_views_with_similar_titles_have_different_keys():
