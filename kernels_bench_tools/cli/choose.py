@@ -30,11 +30,12 @@ from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
 from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.results.choose import (
     Choice,
     Measurements,
     PhaseChoice,
+    Prediction,
     TaskChoice,
     choose_for_phase,
     nearest,

@@ -212,15 +212,6 @@ class Row(msgspec.Struct, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def obstacle(row: Row, point: Point) -> str:
-    """Return why an implementation cannot be chosen for a workload; empty if it can."""
-    if point.status is not Status.OK:
-        return point.status.label
-    if Flag.APPROXIMATE in point.flags:
-        return Flag.APPROXIMATE.label
-    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
-
-
 class DeviceSummary(msgspec.Struct, kw_only=True):
     """One view of a device: the results of workloads that are compared with each other.
 
@@ -242,61 +233,6 @@ class DeviceSummary(msgspec.Struct, kw_only=True):
     """The metrics that charts and rankings of this view show; empty in summaries of earlier versions."""
     rows: list[Row]
     """Ranked rows, then other rows that ran, then rows that did not run."""
-
-    def eligible(self, number: int) -> list[tuple[Row, Point]]:
-        """Return the implementations that can be chosen for a workload, by its index, the fastest first."""
-        points = [(row, row.points[number]) for row in self.rows]
-        able = [one for one in points if one[1].p50_ms and not obstacle(*one)]
-        return sorted(able, key=lambda one: one[1].p50_ms or inf)
-
-
-class Gain(NamedTuple):
-    """What the fastest implementation of a kernel changes in a forward pass; times are those of a call."""
-
-    calls: int
-    baseline_ms: float
-    ms: float
-    speedup_low: float | None
-    speedup_high: float | None
-
-
-class Prediction(msgspec.Struct, kw_only=True):
-    """What the fastest implementations of some kernels give together (Amdahl's law over these kernels)."""
-
-    tasks: int
-    calls: int
-    baseline_ms: float
-    """Sum over the calls of a forward pass."""
-    ms: float
-    speedup: float
-    speedup_low: float | None
-    """With the lower ends of all intervals; None if one is not known."""
-    speedup_high: float | None
-
-
-def predict(gains: Sequence[Gain]) -> Prediction | None:
-    """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without any."""
-    before = sum(gain.calls * gain.baseline_ms for gain in gains)
-    after = sum(gain.calls * gain.ms for gain in gains)
-    if not after:
-        return None
-    ends = ([gain.speedup_low for gain in gains], [gain.speedup_high for gain in gains])
-    low, high = (
-        before
-        / sum(gain.calls * gain.baseline_ms / (end or 1.0) for gain, end in zip(gains, values, strict=True))
-        if all(values)
-        else None
-        for values in ends
-    )
-    return Prediction(
-        tasks=len(gains),
-        calls=sum(gain.calls for gain in gains),
-        baseline_ms=before,
-        ms=after,
-        speedup=before / after,
-        speedup_low=low,
-        speedup_high=high,
-    )
 
 
 class Summary(msgspec.Struct, kw_only=True):

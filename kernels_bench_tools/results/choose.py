@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isclose, log2, prod
 from typing import Any, NamedTuple
 
@@ -18,18 +18,15 @@ from kernels_bench_tools.records.model_workloads import (
     compared_axes,
     operator_of_module,
 )
-from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
     Estimate,
-    Gain,
     Point,
-    Prediction,
+    Row,
     Summary,
     Verdict,
-    obstacle,
-    predict,
 )
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.compare import REPRODUCIBLE
@@ -98,6 +95,20 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     """Of the time of all kernels that have one, with the baselines."""
 
 
+class Prediction(msgspec.Struct, kw_only=True):
+    """What the fastest implementations of some kernels give together (Amdahl's law over these kernels)."""
+
+    tasks: int
+    calls: int
+    baseline_ms: float
+    """Sum over the calls of a forward pass."""
+    ms: float
+    speedup: float
+    speedup_low: float | None
+    """With the lower ends of all intervals; None if one is not known."""
+    speedup_high: float | None
+
+
 class PhaseChoice(msgspec.Struct, kw_only=True):
     """The kernels of a forward pass."""
 
@@ -131,6 +142,13 @@ class Measured(NamedTuple):
         return self.view.workloads[self.number]
 
     @property
+    def eligible(self) -> list[tuple[Row, Point]]:
+        """The implementations that can be chosen, the fastest first."""
+        points = [(row, row.points[self.number]) for row in self.view.rows]
+        able = [pair for pair in points if pair[1].p50_ms and not _obstacle(*pair)]
+        return sorted(able, key=lambda pair: pair[1].p50_ms or inf)
+
+    @property
     def distance(self) -> float:
         """Sum of the distances of the sizes, in powers of two."""
         return sum(abs(log2(factor)) for factor in self.factors.values())
@@ -144,6 +162,15 @@ class Measured(NamedTuple):
             f"{name} {axes[name]}, {factor:,.0f}×" if factor >= 100 else f"{name} {axes[name]}, {factor:.3g}×"
             for name, factor in differing.items()
         )
+
+
+def _obstacle(row: Row, point: Point) -> str:
+    """Return why an implementation cannot be chosen for a workload; empty if it can."""
+    if point.status is not Status.OK:
+        return point.status.label
+    if Flag.APPROXIMATE in point.flags:
+        return Flag.APPROXIMATE.label
+    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
 
 
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
@@ -191,7 +218,7 @@ def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None)
     least = min((one.distance for one in found), default=0.0)
     closest = (one for one in found if isclose(one.distance, least, abs_tol=1e-9))
     equal = grouped(((one.workload.group, *axes_of(one.workload).items()), one) for one in closest)
-    return [max(sets, key=lambda one: len(one.view.eligible(one.number))) for sets in equal.values()]
+    return [max(sets, key=lambda one: len(one.eligible)) for sets in equal.values()]
 
 
 def _factors(have: Mapping[str, Any], wanted: Axes) -> dict[str, float] | None:
@@ -211,7 +238,7 @@ def choose(found: Measured) -> Choice | None:
     """Return the fastest implementation of a workload; None if none is correct and ranked."""
     view, number = found.view, found.number
     points = [(row, row.points[number]) for row in view.rows]
-    able = {row.implementation: point for row, point in view.eligible(number)}
+    able = {row.implementation: point for row, point in found.eligible}
     if not able:
         return None
     name, best = next(iter(able.items()))
@@ -236,7 +263,7 @@ def choose(found: Measured) -> Choice | None:
         faster={
             row.implementation: why
             for row, point in points
-            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := obstacle(row, point))
+            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := _obstacle(row, point))
         },
         candidates=_supported(view),
         view=view.key,
@@ -257,15 +284,14 @@ def _is_tie(other: Point, best: Point, stretch: float) -> bool:
     """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
     if min(other.processes, best.processes) < FEWEST_PROCESSES:
         return True
-    ratio = ratio_of(_estimate(other), _estimate(best))
+    theirs, ours = (
+        Estimate(point.p50_ms or inf, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
+        for point in (other, best)
+    )
+    ratio = ratio_of(theirs, ours)
     if Verdict.SEPARATE in {other.verdict, best.verdict}:
         ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
     return verdict_of(ratio, stretch) is not Verdict.FASTER
-
-
-def _estimate(point: Point) -> Estimate:
-    assert point.p50_ms is not None
-    return Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
 
 
 class Measurements:
@@ -292,7 +318,7 @@ class Measurements:
         """
 
         def order(one: Measured) -> tuple[bool, bool, int]:
-            able = len(one.view.eligible(one.number))
+            able = len(one.eligible)
             return able > 0, one.workload.axes == wanted.axes, able
 
         return max(self._equal.get(operator, {}).get(_compared(wanted), ()), key=order, default=None)
@@ -319,8 +345,8 @@ def choose_for_phase(phase: Phase, measurements: Measurements, *, near: bool = T
         phase=phase.name,
         tasks=tasks,
         blocks=[_choose_for_task(phase, task, measurements, near) for task in blocks_of(phase)],
-        measured=predict(_gains(exact)),
-        estimated=predict(_gains(shown)) if len(exact) < len(shown) else None,
+        measured=_predict(exact),
+        estimated=_predict(shown) if len(exact) < len(shown) else None,
         effect=_worth_an_effect(tasks),
     )
 
@@ -356,12 +382,28 @@ def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements, 
     return made
 
 
-def _gains(tasks: Iterable[TaskChoice]) -> list[Gain]:
-    return [
-        Gain(task.calls, task.baseline_ms, task.ms, task.choice.speedup_low, task.choice.speedup_high)
-        for task in tasks
-        if task.choice and task.baseline_ms is not None and task.ms is not None
-    ]
+def _predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
+    """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without any."""
+    before = [task.calls * (task.baseline_ms or 0.0) for task in tasks]
+    after = sum(task.calls * (task.ms or 0.0) for task in tasks)
+    if not after:
+        return None
+    choices = [task.choice for task in tasks if task.choice]
+    low, high = (
+        sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, ends, strict=True))
+        if all(ends)
+        else None
+        for ends in ([one.speedup_low for one in choices], [one.speedup_high for one in choices])
+    )
+    return Prediction(
+        tasks=len(tasks),
+        calls=sum(task.calls for task in tasks),
+        baseline_ms=sum(before),
+        ms=after,
+        speedup=sum(before) / after,
+        speedup_low=low,
+        speedup_high=high,
+    )
 
 
 def unmeasured(phases: Iterable[PhaseChoice], measurements: Measurements) -> list[str]:

@@ -22,18 +22,11 @@ from kernels_bench_tools.records.model import (
     read_model_tasks,
 )
 from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
-from kernels_bench_tools.records.summary import (
-    DeviceSummary,
-    Point,
-    Prediction,
-    Row,
-    Summary,
-    WorkloadSummary,
-)
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
 from kernels_bench_tools.results.export import Value, csv_text
 
 if TYPE_CHECKING:
-    from kernels_bench_tools.results.choose import Measurements, TaskChoice
+    from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice
 
 _CSV_COLUMNS = (
     *("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator"),
