@@ -189,26 +189,19 @@ def test_the_workflow_is_pinned_as_this_repository_s_and_publishes_a_failed_buil
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
+GIT = {"url": "https://h/a/b.git", "vcs_info": {"vcs": "git", "commit_id": "0f"}}
+FOLDER = {"url": "file:///p/third%20party/kbt", "dir_info": {}}
+WHEEL = {"url": "https://h/x.whl", "archive_info": {}}
+
+
 @pytest.mark.parametrize(
     ("installed", "source", "pip"),
     [
         (None, {}, "kernels-bench-tools"),
-        (
-            {"url": "https://h/a/b.git", "vcs_info": {"vcs": "git", "commit_id": "0f"}},
-            {"git": "https://h/a/b.git", "rev": "0f"},
-            "kernels-bench-tools @ git+https://h/a/b.git@0f",
-        ),
-        (
-            {"url": "file:///p/third%20party/kbt", "dir_info": {}},
-            {"path": "third party/kbt"},
-            "./third party/kbt",
-        ),
-        ({"url": "file:///x.whl", "archive_info": {}}, {"path": "/x.whl"}, "/x.whl"),
-        (
-            {"url": "https://h/x.whl", "archive_info": {}},
-            {"url": "https://h/x.whl"},
-            "kernels-bench-tools @ https://h/x.whl",
-        ),
+        (GIT, {"git": "https://h/a/b.git", "rev": "0f"}, "kernels-bench-tools @ git+https://h/a/b.git@0f"),
+        (FOLDER, {"path": "third party/kbt"}, "./third party/kbt"),
+        (WHEEL | {"url": "file:///x.whl"}, {"path": "/x.whl"}, "/x.whl"),
+        (WHEEL, {"url": "https://h/x.whl"}, "kernels-bench-tools @ https://h/x.whl"),
     ],
 )
 def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installed, source, pip):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from projects import PYTHON, assert_one_line, contents, wait_until
+from projects import PYTHON, assert_one_line, contents, run_kbt, wait_until
 
 PATIENCE = 60.0
 """Seconds until what does not happen is a failure; nothing here is about how long things take."""
@@ -176,25 +176,6 @@ def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
     assert "Traceback" not in served.said
 
 
-@pytest.mark.browser
-def test_new_renamed_and_deleted_notebooks_are_followed(root: Path, serve: Serve, page: Page) -> None:
-    served = serve()
-    served.wait_for(" ran, ")
-    page.goto(f"{served.url}deep/new.html")
-    expect(page.get_by_role("heading")).to_have_text("Not in the report")
-
-    write(root / "deep/new.md", "print('here I am')")
-    expect(page.locator("main")).to_contain_text("here I am")
-
-    (root / "deep/new.md").rename(root / "deep/other.md")
-    expect(page.get_by_role("heading")).to_have_text("Not in the report")
-    page.goto(f"{served.url}deep/other.html")
-    expect(page.locator("main")).to_contain_text("here I am")
-
-    (root / "deep/other.md").unlink()
-    expect(page.get_by_role("heading")).to_have_text("Not in the report")
-
-
 def begun(log: Path, name: str) -> list[int]:
     """The process ids of a slow cell's starts."""
     lines = log.read_text().splitlines() if log.exists() else []
@@ -215,6 +196,10 @@ def test_an_edit_during_a_build_is_built_after_it(root: Path, serve: Serve, tmp_
     assert log.read_text().count("begins") == 2
     assert "changed: a.md" in served.said
     assert b"edited" in served.get("/a.html")[1]
+
+    (root / "a.md").rename(root / "b.md")
+    served.wait_for(" ran, ", times=3)
+    assert [served.get(path)[0] for path in ("/a.html", "/b.html")] == [404, 200]
 
 
 def test_only_named_notebooks_run_and_a_failed_cell_again_only_after_an_edit(
@@ -331,11 +316,21 @@ def test_methods_content_types_redirects_and_caching_headers(shown: Served) -> N
 
 @pytest.mark.browser
 def test_no_build_reloads_pages_when_another_command_publishes(shown: Served, page: Page) -> None:
-    page.goto(shown.url)
-    expect(page.locator("body")).to_have_text("front")
-    (shown.root / "site/index.html").write_text("<html><head></head><body>another</body></html>")
-
+    page.goto(f"{shown.url}new.html")
+    expect(page.get_by_role("heading")).to_have_text("Not in the report")
+    new = shown.root / "site/new.html"
+    new.write_text("<html><head></head><body>new</body></html>")
+    expect(page.locator("body")).to_have_text("new")
+    new.write_text("<html><head></head><body>another</body></html>")
     expect(page.locator("body")).to_have_text("another")
+    new.unlink()
+    expect(page.get_by_role("heading")).to_have_text("Not in the report")
+
+
+def test_a_port_in_use_is_a_one_line_error(shown: Served) -> None:
+    done = run_kbt(shown.root, "serve", "--port", str(shown.port), timeout=60)
+
+    assert_one_line(done, f"kbt: port {shown.port}: ", "Address already in use")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -350,10 +345,3 @@ def test_stopping_the_server_ends_running_cells(
     assert wait_until(lambda: not psutil.pid_exists(begun(tmp_path / "log", "a")[0]), PATIENCE)
     assert "Traceback" not in served.said
     assert "interrupted" in served.said
-
-
-def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
-    command = [PYTHON, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
-
-    assert_one_line(done, f"kbt: port {shown.port}: cannot be used (Address already in use).")
