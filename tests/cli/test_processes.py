@@ -136,18 +136,6 @@ def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
     assert words(row).isdisjoint({"submit", "e2e"})
 
 
-def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path) -> None:
-    write_implementation(operator, "elsewhere", "requires: [mps]")
-
-    done = run_kbt(operator, "run", "softmax", "--env", "current")
-
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert sum(line.split()[:1] == ["rank"] for line in lines) == 1
-    assert any(re.match(r" +1 +(plain|mine)", line) for line in lines)
-    assert any("elsewhere" in line and "unsupported: needs" in line for line in lines)
-
-
 def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Path) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
     build = ("build", "--env", "current", "--processes", "2")
