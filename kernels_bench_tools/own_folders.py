@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,23 +38,34 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
     """
     *parents, name = path.relative_to(below).parts
     errors: list[OSError] = []
-    folder = -1
     try:
-        folder = os.open(below, _FOLDER)
-        for part in parents:
-            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        _remove(name, folder, errors)
+        top = os.open(below, _FOLDER)
+        try:
+            parent = open_inside(top, parents, _FOLDER)
+            try:
+                _remove(name, parent, errors)
+            finally:
+                os.close(parent)
+        finally:
+            os.close(top)
     except FileNotFoundError:
         return
     except OSError as error:
         errors.append(error)
-    finally:
-        if folder >= 0:
-            os.close(folder)
     if errors and strict:
         raise errors[0]
+
+
+def open_inside(folder: int, path: Sequence[str], flags: int) -> int:
+    """Open what is at the parts of a path below an open folder, itself for none; no part may be a link."""
+    opened = os.dup(folder)
+    for number, part in enumerate(path, start=1):
+        try:
+            inner = os.open(part, (flags if number == len(path) else _FOLDER) | os.O_NOFOLLOW, dir_fd=opened)
+        finally:
+            os.close(opened)
+        opened = inner
+    return opened
 
 
 @contextmanager

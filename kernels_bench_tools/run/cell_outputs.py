@@ -20,6 +20,7 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern, matches
+from kernels_bench_tools.own_folders import open_inside
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
@@ -154,7 +155,7 @@ def _why_refused(name: str, mode: int) -> str:
 def _copy(folder: int, name: str, target: Path, size: int) -> None:
     """Copy a file, at most as many bytes as it had when it was found."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    source = _open_inside(folder, name)
+    source = open_inside(folder, name.split("/"), _NO_LINK)
     with os.fdopen(source, "rb") as file, target.open("wb") as copy:
         if not stat.S_ISREG(os.fstat(source).st_mode):
             raise OSError(f"{name} is no longer a regular file")
@@ -165,20 +166,6 @@ def _copy(folder: int, name: str, target: Path, size: int) -> None:
         except OSError:
             target.unlink()
             raise
-
-
-def _open_inside(folder: int, name: str) -> int:
-    """Open a file below a folder; no part of its path may be a link."""
-    *parts, last = name.split("/")
-    parent = os.dup(folder)
-    try:
-        for part in parts:
-            inner = os.open(part, _NO_LINK | os.O_DIRECTORY, dir_fd=parent)
-            os.close(parent)
-            parent = inner
-        return os.open(last, _NO_LINK, dir_fd=parent)
-    finally:
-        os.close(parent)
 
 
 def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels_bench_tools.own_folders import open_inside
 from kernels_bench_tools.run import cell_outputs as collecting
 from kernels_bench_tools.run.cell_outputs import collect_outputs, open_folder
 
@@ -139,7 +140,7 @@ def test_a_folder_replaced_by_a_link_is_not_followed(collect, tmp_path):
     (tmp_path / "moved" / "d").rename(tmp_path / "moved" / "e")
     (tmp_path / "moved" / "d").symlink_to(elsewhere)
     with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
-        collecting._open_inside(inside, "d/x")
+        open_inside(inside, ["d", "x"], os.O_RDONLY)
     os.close(inside)
 
     assert collected.kept == []
