@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.cell import (
     MOST_COMMENTED,
     Cell,
-    Fence,
     count_commented,
     find_fences,
     read_cell,
@@ -99,48 +97,32 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems.append(NotebookError(name, what, "", "Remove those that are not needed"))
         body = []
     fences = find_fences(body)
-    blocks = _blocks(project, name, fences, body, before, problems)
+    blocks: list[str | Cell] = []
+    first: dict[str, Cell] = {}
+    done = 0
+    for fence in fences:
+        where = f"{name}:{before + fence.start + 1}"
+        if not fence.closed:
+            problems.append(NotebookError(where, "this fence is never closed", "", "End it with a line ```"))
+        cell = None
+        if fence.is_python and not fence.nested:
+            cell = read_cell(project, name, fence, before, problems)
+        if cell is None:
+            continue
+        blocks += ["\n".join(body[done : fence.start]), cell]
+        done = fence.end
+        earlier = cell if cell.commented else first.setdefault(cell.id, cell)
+        if earlier is not cell:
+            what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
+            problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
+    blocks.append("\n".join(body[done:]))
     return Notebook(
         path=path,
         name=name,
         digest=hashlib.sha256(data).hexdigest(),
         front=front,
-        blocks=blocks,
-        problems=[*front_problems, *problems, *_duplicates(name, blocks)],
+        blocks=[block for block in blocks if isinstance(block, Cell) or block.strip()],
+        problems=[*front_problems, *problems],
         nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
         misnamed=[before + fence.start + 1 for fence in fences if fence.is_misnamed],
     )
-
-
-def _blocks(
-    project: Project,
-    name: str,
-    fences: Sequence[Fence],
-    lines: Sequence[str],
-    offset: int,
-    problems: list[NotebookError],
-) -> list[str | Cell]:
-    blocks: list[str | Cell] = []
-    done = 0
-    for fence in fences:
-        if not fence.closed:
-            where = f"{name}:{offset + fence.start + 1}"
-            problems.append(NotebookError(where, "this fence is never closed", "", "End it with a line ```"))
-        if not fence.is_python or fence.nested:
-            continue
-        cell = read_cell(project, name, fence, offset, problems)
-        if cell is not None:
-            blocks += ["\n".join(lines[done : fence.start]), cell]
-            done = fence.end
-    blocks.append("\n".join(lines[done:]))
-    return [block for block in blocks if isinstance(block, Cell) or block.strip()]
-
-
-def _duplicates(name: str, blocks: Sequence[str | Cell]) -> Iterator[NotebookError]:
-    first: dict[str, Cell] = {}
-    for cell in (block for block in blocks if isinstance(block, Cell) and not block.commented):
-        earlier = first.setdefault(cell.id, cell)
-        if earlier is not cell:
-            what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
-            where = f"{name}:{cell.file_line}"
-            yield NotebookError(where, what, "", "Give it an `id=` of its own")
