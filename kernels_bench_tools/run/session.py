@@ -72,22 +72,20 @@ def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | 
     The expected value is the median of the session. With fewer than ``FEWEST_PROCESSES``, a process's last value
     is compared with its first instead. ``limit`` is the share by which a value may differ.
     """
-    return [_worst(times, session, limit) for times in session]
-
-
-def _worst(times: Times, session: Sequence[Times], limit: float) -> Deviation | None:
-    found = []
-    for name, values in times.items():
-        if not values:
-            continue
-        others = [one[name] for one in session if one.get(name)]
-        expected = (
-            median([v for one in others for v in one]) if len(others) >= FEWEST_PROCESSES else values[0]
-        )
-        value = max(values, key=lambda one: abs(one - expected))
-        if abs(value - expected) > max(limit * expected, SMALLEST_MS):
-            found.append(Deviation(name, value, expected))
-    return max(found, key=lambda one: abs(one.ms / one.expected_ms - 1), default=None)
+    deviations: list[Deviation | None] = []
+    for times in session:
+        found = []
+        for name, values in times.items():
+            others = [process[name] for process in session if process.get(name)]
+            if not values:
+                continue
+            of_all = [value for some in others for value in some]
+            expected = median(of_all) if len(others) >= FEWEST_PROCESSES else values[0]
+            value = max(values, key=lambda value: abs(value - expected))
+            if abs(value - expected) > max(limit * expected, SMALLEST_MS):
+                found.append(Deviation(name, value, expected))
+        deviations.append(max(found, key=lambda one: abs(one.ms / one.expected_ms - 1), default=None))
+    return deviations
 
 
 def flag_records(folder: Path) -> None:
@@ -165,7 +163,13 @@ class Session:
             ahead: _Ahead | None = None
             try:
                 for number, (cell, process) in enumerate(order):
-                    if self._is_over(cell) or self._resume(cell, process):
+                    if self._is_over(cell):
+                        continue
+                    if known := self._known(cell, process):
+                        what = f"{cell}: process {process + 1} is known, from a build that was interrupted"
+                        self.progress.note(what)
+                        self.progress.process_started(str(cell), process, self.processes)
+                        self._ended(cell, process, known)
                         continue
                     if ahead and ahead.key != (cell, process):
                         self._cancel(ahead)
@@ -218,7 +222,11 @@ class Session:
                     if why := deviations.get((cell, process)):
                         self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
                         flag_records(self._runs[cell][process].artifacts)
-                result = self.results.get(cell) or self._merged(cell)
+                result, runs = self.results.get(cell), self._runs[cell]
+                if result is None and runs and (len(runs) == self.processes or self._is_over(cell)):
+                    ordered = [run for _, run in sorted(runs.items())]
+                    draft, seconds = self.make_draft(cell), self._seconds[cell]
+                    result = merge_processes(draft, ordered, self.processes, seconds)
                 if result is not None:
                     store(cell, result)
                     self.results[cell] = result
@@ -239,13 +247,6 @@ class Session:
                 )
                 write_atomically(path, data, follow=False)
 
-    def _merged(self, cell: CellName) -> StoredResult | None:
-        """Return the merged result of a cell; None if not all of its processes have ended."""
-        runs = [run for _, run in sorted(self._runs[cell].items())]
-        if not runs or (len(runs) < self.processes and not self._is_over(cell)):
-            return None
-        return merge_processes(self.make_draft(cell), runs, self.processes, self._seconds[cell])
-
     def unfinished(self) -> dict[CellName, list[Path]]:
         """Return the artifacts of processes that have ended, of cells without a result after an interruption."""
         return {
@@ -253,14 +254,6 @@ class Session:
             for cell, runs in self._runs.items()
             if runs and cell not in self.results
         }
-
-    def _resume(self, cell: CellName, process: int) -> bool:
-        if (run := self._known(cell, process)) is None:
-            return False
-        self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
-        self.progress.process_started(str(cell), process, self.processes)
-        self._ended(cell, process, run)
-        return True
 
     def _known(self, cell: CellName, process: int) -> Entry | None:
         return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell], process))
