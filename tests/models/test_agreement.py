@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def model_and_pass(framework: str, kind: str) -> tuple[Any, Callable[[Any], Any]]:
     """Return a tiny model with experts, and what makes a pass of it."""
-    model = (transformers_model if framework else random_model)(request(kind=kind), "cpu")
+    model = (transformers_model if framework else random_model)(request(kind), "cpu")
     return model, lambda run: (TransformersPass if framework else PagedPass)(run, "cpu", "prefill-64")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from changed_models import LAYERS, NORMS, request
 from implementations import function_of
 from tiny_configs import HUGGINGFACE
 from torch import Tensor
@@ -32,10 +33,7 @@ from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Record, Status, Timer
 
 pytestmark = pytest.mark.usefixtures("few_samples")
-LAYERS = 2
-NORMS = 2 * LAYERS + 1
 SLOWER_SECONDS = 0.01
-POSITIONS = 1024
 
 Function = Callable[..., Any]
 
@@ -61,14 +59,6 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 def swiglu_halves(x: Tensor) -> Tensor:
     return swiglu(*x.chunk(2, -1))
-
-
-def request(kind: str = "llama", *phases: str, framework: str = "", dtype: str = "float32") -> EffectRequest:
-    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": dtype}
-    config["max_position_embeddings"] = POSITIONS
-    return EffectRequest(
-        model=f"tiny-{kind}", config=config, phases=[*phases], framework=framework, layers=LAYERS
-    )
 
 
 def substitute(
@@ -139,7 +129,7 @@ def test_what_a_model_does_not_call_is_refused_by_name(
     given = [substitute(operator, rms_norm, **options) for operator in operators]
 
     with pytest.raises(ReplacementError, match=message):
-        replace(random_model(request(), "cpu"), given)
+        replace(random_model(request(framework=""), "cpu"), given)
 
 
 @pytest.mark.parametrize("framework", ["", TRANSFORMERS])
@@ -254,7 +244,9 @@ def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
         substitute("mlp", slower(mlp.reference)),
         substitute("activation", slower(swiglu_halves)),
     ]
-    found = measure_effect(given, CellContext(effect=request("llama", "prefill-8")), lambda _: None)
+    found = measure_effect(
+        given, CellContext(effect=request("llama", "prefill-8", framework="")), lambda _: None
+    )
 
     assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
     block, whole = effect_of(found, 2), effect_of(found, 4)

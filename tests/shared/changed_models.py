@@ -56,20 +56,17 @@ def with_kernels(mode: Mode | None = None, **layers: type[nn.Module]) -> Change:
     return change
 
 
-def request(*phases: str, kind: str = "llama") -> EffectRequest:
-    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": "float32"}
-    config["max_position_embeddings"] = 1024
+def request(
+    kind: str = "llama", *phases: str, framework: str = TRANSFORMERS, dtype: str = "float32"
+) -> EffectRequest:
+    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": dtype, "max_position_embeddings": 1024}
     return EffectRequest(
-        model=f"tiny-{kind}-transformers",
-        config=config,
-        phases=[*phases],
-        layers=LAYERS,
-        framework=TRANSFORMERS,
+        model=f"tiny-{kind}", config=config, phases=[*phases], layers=LAYERS, framework=framework
     )
 
 
 def measured(change: Change, *phases: str, kind: str = "llama") -> list[Record]:
-    asked = request(*phases, kind=kind)
+    asked = request(kind, *phases)
     context = CellContext(operator="transformers_models", implementation="mine", effect=asked)
     task = Task(
         operator="transformers_models", workloads="", device="cpu", implementation="mine", file="effect.jsonl"
