@@ -77,7 +77,7 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
     hidden_act: Literal["silu"] = "silu"
 
     def __post_init__(self) -> None:
-        """Derive what is 0; raise ``ValueError`` if heads cannot share keys evenly, or not be rotated by pairs."""
+        """Derive what is 0; raise ``ValueError`` if heads cannot share keys evenly or be rotated by pairs, or experts are missing."""
         if not self.num_key_value_heads:
             msgspec.structs.force_setattr(self, "num_key_value_heads", self.num_attention_heads)
         if not self.head_dim:
@@ -90,6 +90,8 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
             raise ValueError("num_attention_heads is not a multiple of num_key_value_heads")
         if self.head_dim % 2 or not self.head_dim:
             raise ValueError(f"head_dim {self.head_dim} is not a positive even number")
+        if self.experts is None and self.model_type in _EXPERTS:
+            raise ValueError("experts are missing")
 
     @property
     def qkv_bias(self) -> bool:

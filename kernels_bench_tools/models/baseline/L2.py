@@ -387,16 +387,11 @@ class MixtralMoE(nn.Module):
 
 
 class Qwen3MoeSparseMoeBlock(nn.Module):
-    """Route each token to its experts; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``.
-
-    Raises:
-        ValueError: The model has no experts.
-    """
+    """Route each token to its experts; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        if config.experts is None:
-            raise ValueError(f"{config.name} has no experts")
+        assert config.experts
         experts = config.experts
         self.gate = ReplicatedLinear(config.hidden_size, experts.num_experts, bias=False)
         self.experts = FusedMoE(

@@ -68,15 +68,14 @@ class LlamaDecoderLayer(DecoderLayer):
 
 
 class MixtralDecoderLayer(DecoderLayer):
-    """A layer with a mixture of experts; raises ``ValueError`` if the model has none.
+    """A layer with a mixture of experts.
 
     Differs from vLLM: ``rotary_emb`` is given, no ``cache_config``, ``quant_config`` and ``prefix``.
     """
 
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__(config, rotary_emb)
-        if config.experts is None:
-            raise ValueError(f"{config.name} has no experts")
+        assert config.experts
         self.block_sparse_moe = MixtralMoE(
             config.experts.num_experts,
             config.experts.num_experts_per_tok,
@@ -90,7 +89,7 @@ class MixtralDecoderLayer(DecoderLayer):
 
 
 class Qwen3MoeDecoderLayer(DecoderLayer):
-    """A layer with a mixture of experts; raises ``ValueError`` if the model has none.
+    """A layer with a mixture of experts.
 
     Differs from vLLM: ``config`` instead of vLLM's own, ``rotary_emb`` is given, and no ``prefix``.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,7 @@ class LlamaModel(nn.Module):
     Differs from vLLM: ``config`` instead of vLLM's own, ``layer_type`` has no default, and no ``prefix``.
     """
 
-    def __init__(
-        self, config: ModelConfig, layer_type: Callable[[ModelConfig, nn.Module], DecoderLayer]
-    ) -> None:
+    def __init__(self, config: ModelConfig, layer_type: type[DecoderLayer]) -> None:
         super().__init__()
         self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
         rotary_emb = RotaryEmbedding(
@@ -63,13 +61,16 @@ _EXPERT_SHARDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
 
 class CausalLM(nn.Module):
-    """A model that predicts the next token; subclasses choose the layers. vLLM has no such class."""
+    """A model that predicts the next token; subclasses choose the layers. vLLM has no such class.
 
-    def __init__(
-        self, config: ModelConfig, layer_type: Callable[[ModelConfig, nn.Module], DecoderLayer]
-    ) -> None:
+    They differ from vLLM's: ``config`` instead of vLLM's own, and no ``prefix``.
+    """
+
+    layer_type: type[DecoderLayer]
+
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model = LlamaModel(config, layer_type)
+        self.model = LlamaModel(config, self.layer_type)
         self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
@@ -127,27 +128,24 @@ def _copy(param: Tensor, loaded_weight: Tensor) -> None:
 
 
 class LlamaForCausalLM(CausalLM):
-    """A model of Llama's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+    """A model of Llama's layers."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, LlamaDecoderLayer)
+    layer_type = LlamaDecoderLayer
 
 
 class MixtralForCausalLM(CausalLM):
-    """A model of Mixtral's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+    """A model of Mixtral's layers."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, MixtralDecoderLayer)
+    layer_type = MixtralDecoderLayer
 
 
 class Qwen3MoeForCausalLM(CausalLM):
-    """A model of Qwen3's layers; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+    """A model of Qwen3's layers."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, Qwen3MoeDecoderLayer)
+    layer_type = Qwen3MoeDecoderLayer
 
 
-MODELS: dict[ModelType, Callable[[ModelConfig], CausalLM]] = {
+MODELS: dict[ModelType, type[CausalLM]] = {
     "llama": LlamaForCausalLM,
     "mistral": LlamaForCausalLM,
     "mixtral": MixtralForCausalLM,
