@@ -53,35 +53,26 @@ class Labelled(StrEnum):
 class Status(Labelled):
     """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
 
-    OK = "ok", "", "ran, and its results agree with the reference"
-    DISTURBED = "disturbed", "busy machine", "correct, but slowed down by other programs: no rank"
+    OK = "ok", "", "ran, and agreed with the reference"
+    DISTURBED = "disturbed", "busy machine", "correct, but other programs disturbed it: it has no rank"
     """In summaries only, never in a record."""
-    INCORRECT = "incorrect", "", "ran, but its results do not agree with the reference"
-    EXCEEDS_PHYSICS = (
-        "exceeds_physics",
-        "above the roofline",
-        "the measured time is shorter than the device needs for the memory traffic or arithmetic",
-    )
-    REJECTED = "rejected", "", "failed an integrity check; its flag states which one"
-    ERROR = "error", "", "raised an exception, or its process exited with an error"
-    OOM = "oom", "out of memory", "needed more memory than was available"
-    TIMEOUT = "timeout", "", "did not finish within the time limit of its cell"
-    CRASHED = "crashed", "", "its process was killed by a signal, such as a segmentation fault"
-    UNSUPPORTED = "unsupported", "", "cannot run on this machine: missing device, package, build or network"
-    INVALID = "invalid", "invalid output", "exited without an error, but wrote no readable records"
+    INCORRECT = "incorrect", "", "ran, and failed the correctness check"
+    EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline", "faster than the device can be"
+    REJECTED = "rejected", "", "ran, and its time is not that of the work it claims"
+    ERROR = "error", "", "raised an exception, or its process exited with a code other than 0"
+    OOM = "oom", "out of memory"
+    TIMEOUT = "timeout", "", "exceeded its cell's time limit"
+    CRASHED = "crashed", "", "its process was ended by a signal, such as a segmentation fault"
+    UNSUPPORTED = "unsupported", "", "cannot run here: no such device, package, build or network"
+    INVALID = "invalid", "invalid output", "its process succeeded without writing readable records"
     ABSENT = "absent", "not measured", "not measured on this device"
     """In summaries only, never in a record."""
 
     @property
     def ran(self) -> bool:
         """Whether the implementation ran to its end, so that a latency exists."""
-        return self in {
-            Status.OK,
-            Status.DISTURBED,
-            Status.INCORRECT,
-            Status.EXCEEDS_PHYSICS,
-            Status.REJECTED,
-        }
+        ran = Status.OK, Status.DISTURBED, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED
+        return self in ran
 
     @property
     def failed(self) -> bool:
@@ -92,22 +83,17 @@ class Status(Labelled):
 class Timer(Labelled):
     """What measured the time."""
 
-    CUPTI = "cupti", "CUPTI"
-    """Durations of the kernels as the device counted them, summed per call."""
-    EVENTS = "events"
-    """A pair of device events around the call."""
-    MONOTONIC = "monotonic", "host clock"
-    """The host's monotonic clock around the call."""
+    CUPTI = "cupti", "CUPTI", "durations of the kernels as the device counted them, summed per call"
+    EVENTS = "events", "", "a pair of device events around the call"
+    MONOTONIC = "monotonic", "host clock", "the host's monotonic clock around the call"
     UNKNOWN = "unknown"
 
 
 class CacheState(Labelled):
     """State of the last-level cache at the start of a timed call."""
 
-    READ_FLUSH = "read_flush", "cold, flushed"
-    """Cold and clean: a buffer larger than the cache was read before each call."""
-    ROTATED = "rotated", "cold, rotated inputs"
-    """Cold: successive calls use different input sets that together exceed the cache."""
+    READ_FLUSH = "read_flush", "cold, flushed", "a buffer larger than the cache was read before each call"
+    ROTATED = "rotated", "cold, rotated inputs", "successive calls use inputs that together exceed the cache"
     HOT = "hot"
     UNKNOWN = "unknown"
 
@@ -116,127 +102,63 @@ class Judged(Labelled):
     """Where outputs were compared, times checked, and the record written; the most trusted first."""
 
     SEPARATELY = "separately", "", "Judged in another process, in which no code of the notebook runs."
-    IN_PROCESS = (
-        "in process",
-        "",
-        "Judged in the process of the implementation, which could change the checks.",
-    )
+    IN_PROCESS = "in process", "", "Judged in the implementation's process, which could change the checks."
     NOT = "not", "", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
 
 
 class Flag(Labelled):
     """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
 
-    STREAM_ESCAPE = (
-        "stream_escape",
-        "work outside the call",
-        "work for the call ran outside the timed region",
-    )
-    THREAD_INJECTION = (
-        "thread_injection",
-        "thread left running",
-        "the call started a thread or process that outlived it",
-    )
-    LAZY_OUTPUT = (
-        "lazy_output",
-        "lazy output",
-        "the output is not a plain tensor with its own memory on the device",
-    )
-    TIMER_TAMPER = (
-        "timer_tamper",
-        "timer replaced",
-        "functions that the harness measures with were replaced",
-    )
-    STALE_OUTPUT = (
-        "stale_output",
-        "stale output",
-        "the output did not change with the inputs, or the output of a timed call was wrong",
-    )
-    INPUT_MUTATED = (
-        "input_mutated",
-        "inputs changed",
-        "a call changed its inputs, which only `in_place=True` allows",
-    )
-    ALIASED_OUTPUT = (
-        "aliased_output",
-        "output aliased",
-        "the output shares memory with an input or an earlier output",
-    )
-    PRECISION = (
-        "precision",
-        "less precise than torch",
-        "the error exceeds twice that of torch's own operator in the same type",
-    )
-    NONDETERMINISTIC = (
-        "nondeterministic",
-        "not deterministic",
-        "two calls with the same inputs gave different bits",
-    )
-    IN_PLACE = (
-        "in_place",
-        "in place",
-        "it overwrites its inputs, so each call got fresh ones, which is not part of the time",
-    )
-    PREPARED = (
-        "prepared",
-        "parameters prepared",
-        "it was given weights or tables that were converted once, which is not part of the time",
-    )
+    STREAM_ESCAPE = "stream_escape", "work outside the call", "work for the call ran outside the timed region"
+    THREAD_INJECTION = "thread_injection", "thread left running", "a thread or process outlived the call"
+    LAZY_OUTPUT = "lazy_output", "lazy output", "the output is no plain tensor with its own device memory"
+    TIMER_TAMPER = "timer_tamper", "timer replaced", "functions that the harness measures with were replaced"
+    STALE_OUTPUT = "stale_output", "stale output", "it ignored changed inputs, or was wrong in a timed call"
+    INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs without `in_place=True`"
+    ALIASED_OUTPUT = "aliased_output", "output aliased", "it shares memory with an input or an earlier output"
+    PRECISION = "precision", "less precise than torch", "its error is over twice torch's in the same type"
+    NONDETERMINISTIC = "nondeterministic", "not deterministic", "two equal calls gave different bits"
+    IN_PLACE = "in_place", "in place", "it overwrites its inputs; making fresh ones is not part of the time"
+    PREPARED = "prepared", "parameters prepared", "weights or tables were converted once, outside of the time"
     APPROXIMATE = (
         "approximate",
-        "approximate",
-        "it declares a lower precision than its inputs', is judged by that, and ranked after exact ones",
+        "",
+        "it declares a lower precision, is judged by that, and ranked after exact ones",
     )
     FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
     HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
-    NEAR_FLOOR = (
-        "near_floor",
-        "near launch overhead",
-        "the time is less than five times that of an empty kernel",
-    )
+    NEAR_FLOOR = "near_floor", "near launch overhead", "the time is less than five empty kernels"
     TIMER_DISAGREEMENT = (
         "timer_disagreement",
         "timers disagree",
-        "CUDA events take longer than the kernels by more than an event pair costs",
+        "CUDA events exceed the kernels by over a pair's cost",
     )
     PROFILER_SLOWED = (
         "profiler_slowed",
         "timed without profiler",
-        "the profiler slows its kernels down, so it was timed with CUDA events instead",
+        "the profiler slows it: CUDA events timed it",
     )
-    OUTLIERS = (
-        "outliers",
-        "outliers",
-        "the mean is more than a tenth above the median: some calls took much longer",
-    )
+    OUTLIERS = "outliers", "", "the mean is more than a tenth above the median: some calls took much longer"
     """Found in summaries, from all samples; not in records."""
-    DRIFT = "drift", "drift", "the last third of the samples differs from the first by more than 1 %"
-    BIMODAL = "bimodal", "bimodal", "the samples fall into two groups"
-    THROTTLED = "throttled", "throttled", "the device lowered its clocks because of power or heat"
+    DRIFT = "drift", "", "the last third of the samples differs from the first by more than 1 %"
+    BIMODAL = "bimodal", "", "the samples fall into two groups"
+    THROTTLED = "throttled", "", "the device lowered its clocks because of power or heat"
     DISTURBED = (
         "disturbed",
         "busy machine",
-        "threads waited for a CPU core for over 5 % of the time, or some calls took much longer than others: it has no rank",
+        "its threads waited for cores, or some calls took much longer: no rank",
     )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",
         "device speed differs",
-        "reference kernels ran at another speed than in the other processes, even when repeated",
+        "reference kernels ran at another speed, even when repeated",
     )
 
 
 REJECTING = frozenset(
-    {
-        Flag.STREAM_ESCAPE,
-        Flag.THREAD_INJECTION,
-        Flag.LAZY_OUTPUT,
-        Flag.TIMER_TAMPER,
-        Flag.STALE_OUTPUT,
-        Flag.INPUT_MUTATED,
-        Flag.ALIASED_OUTPUT,
-        Flag.FALLBACK,
-    }
+    {Flag.STREAM_ESCAPE, Flag.THREAD_INJECTION, Flag.LAZY_OUTPUT, Flag.TIMER_TAMPER}
+    | {Flag.STALE_OUTPUT, Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT, Flag.FALLBACK}
 )
 """Flags with which a record is ``rejected``: its time is not that of the work it claims."""
 
@@ -244,15 +166,11 @@ REJECTING = frozenset(
 class Regime(Labelled):
     """What limits the speed of a workload on a device."""
 
-    LAUNCH = (
-        "launch",
-        "launch-bound",
-        "takes less than five times as long as an empty kernel: no bandwidth is shown",
-    )
-    L2 = "l2", "in cache", "its data fit into half of the last-level cache"
+    LAUNCH = "launch", "launch-bound", "less than five times an empty kernel: launch overhead dominates"
+    L2 = "l2", "in cache", "its bytes fit into half of the last-level cache"
     TRANSITION = "transition", "cache and memory", "between the two"
-    HBM = "hbm", "memory-bound", "its data are more than four times as large as the last-level cache"
-    COMPUTE = "compute", "compute-bound", "its arithmetic takes longer than its memory traffic"
+    HBM = "hbm", "memory-bound", "more bytes than four times the last-level cache"
+    COMPUTE = "compute", "compute-bound", "more arithmetic per byte than the measured ridge"
 
 
 class Latency(msgspec.Struct, kw_only=True):
