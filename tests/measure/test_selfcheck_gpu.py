@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from projects import ROOT
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.selfcheck import SelfCheck
@@ -14,6 +15,12 @@ from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, PLAIN, SLOWED, fin
 from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True)
+def _package_for_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes import the package where it is not installed; ``kbt selfcheck`` sets the variable, too."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def test_null_kernel_overhead() -> None:
