@@ -84,13 +84,6 @@ class _SharedTensor(msgspec.Struct, tag="tensor"):
     """Of its memory on a CUDA device."""
 
 
-class _Other(msgspec.Struct, tag="other"):
-    """A value that is no plain tensor."""
-
-    name: str
-    """Of its type."""
-
-
 class JudgeError(Exception):
     """The process that judges refused the task or failed."""
 
@@ -146,7 +139,7 @@ def _answer(candidate: Candidate, connection: Connection, request: _Request) -> 
 def _share(buffers: list[bytes], value: Any) -> Any:
     """Return the description of a value that is neither text nor a number."""
     if type(value) not in (Tensor, Parameter) or lazy_reason(value, value.device):
-        return msgspec.to_builtins(_Other(type(value).__name__))
+        return {"type": "other", "name": type(value).__name__}
     value = value.detach()
     handle = None
     if value.is_cuda:
@@ -220,24 +213,22 @@ class RemoteCandidate:
 
 
 def _opened(value: Any, buffers: list[bytes]) -> Any:
-    """Return the value with tensors in place of their descriptions."""
+    """Return the value with tensors in place of their descriptions, and objects in place of other values."""
     if isinstance(value, list):
         return [_opened(one, buffers) for one in value]
     if not isinstance(value, dict):
         return value
     if value.get("type") == "tensor":
-        return _tensor(msgspec.convert(value, _SharedTensor), buffers)
+        shared = msgspec.convert(value, _SharedTensor)
+        dtype = _DTYPES[shared.dtype]
+        if shared.handle is None:
+            memory = bytearray(buffers[shared.buffer])
+            empty = torch.empty(0, dtype=torch.uint8)
+            flat = torch.frombuffer(memory, dtype=torch.uint8) if memory else empty
+            return flat.view(dtype).view(shared.shape)
+        storage = torch.UntypedStorage._new_shared_cuda(*shared.handle)
+        empty = torch.empty(0, dtype=dtype, device=storage.device)
+        return empty.set_(storage, shared.offset, shared.shape, shared.stride)
     if value.get("type") == "other":
         return type(str(value.get("name")), (), {})()
     return {key: _opened(one, buffers) for key, one in value.items()}
-
-
-def _tensor(shared: _SharedTensor, buffers: list[bytes]) -> Tensor:
-    dtype = _DTYPES[shared.dtype]
-    if shared.handle is None:
-        memory = bytearray(buffers[shared.buffer])
-        flat = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
-        return flat.view(dtype).view(shared.shape)
-    storage = torch.UntypedStorage._new_shared_cuda(*shared.handle)
-    empty = torch.empty(0, dtype=dtype, device=storage.device)
-    return empty.set_(storage, shared.offset, shared.shape, shared.stride)

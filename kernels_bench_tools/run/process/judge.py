@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,18 +78,13 @@ class Judge:
             self.close()
             self._start()
         if not self._state:
-            if self._answer(START_SECONDS) is None:
-                raise self._failed()
+            self._exchange(None, START_SECONDS)
             self._state = self._socket_state()
-        if not self._send(job) or self._answer(START_SECONDS) is None:
-            raise self._failed()
+        self._exchange(job, START_SECONDS)
 
     def end(self, ended: Ended) -> Written:
         """Say that the cell's process has ended; return what was written, ``OSError`` if the process has failed."""
-        verdict = self._answer(ANSWER_SECONDS) if self._send(ended) else None
-        if verdict is None:
-            raise self._failed()
-        return verdict
+        return self._exchange(ended, ANSWER_SECONDS)
 
     def _socket_state(self) -> tuple[int, int]:
         """Return inode and age of the socket, which a cell could remove or replace; zeros if there is none."""
@@ -103,30 +98,24 @@ class Judge:
         self._process.kill()
         self._process.communicate()
 
-    def _send(self, message: Job | Ended) -> bool:
+    def _exchange(self, message: Job | Ended | None, seconds: float) -> Written:
+        """Send a message, if there is one; return the answer, ``OSError`` if the process has failed or is too late."""
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            return False
-        return True
-
-    def _answer(self, seconds: float) -> Written | None:
         assert self._process.stdout is not None
-        late = threading.Timer(seconds, self._process.kill)
+        late, line = threading.Timer(seconds, self._process.kill), b""
         late.start()
-        try:
+        with suppress(OSError):  # it has ended
+            if message is not None:
+                self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+                self._process.stdin.flush()
             line = self._process.stdout.readline()
-            return msgspec.json.decode(line, type=Written) if line else None
-        finally:
-            late.cancel()
-
-    def _failed(self) -> OSError:
+        late.cancel()
+        if line:
+            return msgspec.json.decode(line, type=Written)
         self._process.kill()
         self._process.wait()
         lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it was ended"]
-        return OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
+        raise OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
 
 
 class JudgedProcess:
