@@ -9,7 +9,7 @@ with a hot cache. Two that were measured at different times get a verdict only i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from math import log
 from statistics import median
@@ -17,7 +17,7 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.records.record import CacheState, Record, Status, Timer
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate, Verdict
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Verdict
 from kernels_bench_tools.results.merge import estimate, is_disturbed, resolution, samples
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_interval, ratio_of, verdict_of, widened
 
@@ -51,38 +51,38 @@ class Speedup(msgspec.Struct, kw_only=True, frozen=True):
 def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
     records = [*candidate, *baseline]
-    if not candidate or not baseline or not all(map(_comparable, records)):
+    usable = all(record.outcome is Status.OK and not is_disturbed(record) for record in records)
+    if not candidate or not baseline or not usable:
         return Speedup()
     ours, theirs = estimate(candidate), estimate(baseline)
     if ours is None or theirs is None:
         return Speedup()
     if candidate is baseline or list(candidate) == list(baseline):
         return Speedup(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
-    if len(_quantities(records)) > 1:
+    latencies = (record.lat_ms for record in records if record.lat_ms is not None)
+    # What was measured: the kind of timer, and whether caches were cold.
+    if len({(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}) > 1:
         return Speedup(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
+    on_cpu = _on_cpu(records)
     if not same_conditions(candidate, baseline):
-        return _of_two_runs(ratio_of(theirs, ours), records)
-    paired = len(candidate) > 1 and _numbers(candidate) == _numbers(baseline)
-    ratio = ratio_interval(_groups(baseline), _groups(candidate)) if paired else ratio_of(theirs, ours)
+        ratio = ratio_of(theirs, ours)
+        if on_cpu or not ratio.known:
+            return Speedup(value=ratio.value, verdict=Verdict.SEPARATE)
+        # On GPUs the interval contains what runs differ by.
+        low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
+        return Speedup(value=ratio.value, low=low, high=high, verdict=Verdict.SEPARATE)
+    if len(candidate) > 1 and [one.process for one in candidate] == [one.process for one in baseline]:
+        groups = ([samples(one.lat_ms) for one in side if one.lat_ms] for side in (baseline, candidate))
+        ratio = ratio_interval(*groups)
+    else:
+        ratio = ratio_of(theirs, ours)
     half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
     # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     ends = (ratio.low, ratio.high) if ratio.known else (None, None)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
-    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if _on_cpu(candidate) else 1.0)
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if on_cpu else 1.0)
     return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict)
-
-
-def _of_two_runs(ratio: Estimate, records: Sequence[Record]) -> Speedup:
-    """Return a speed-up between rows of different runs, on GPUs with an interval that contains what runs differ by."""
-    if _on_cpu(records) or not ratio.known:
-        return Speedup(value=ratio.value, verdict=Verdict.SEPARATE)
-    low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
-    return Speedup(value=ratio.value, low=low, high=high, verdict=Verdict.SEPARATE)
-
-
-def _comparable(record: Record) -> bool:
-    return record.outcome is Status.OK and not is_disturbed(record)
 
 
 def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
@@ -94,17 +94,14 @@ def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> 
         together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
         if together or not common:
             return together
-    return all(abs(log(ours[name]) - log(theirs[name])) <= _same(name, on_cpu) for name in common)
+    limits = {
+        name: SAME_SPEED_CPU if on_cpu else SAME_MATMUL if "matmul" in name else SAME_SPEED for name in common
+    }
+    return all(abs(log(ours[name]) - log(theirs[name])) <= limit for name, limit in limits.items())
 
 
 def _on_cpu(records: Sequence[Record]) -> bool:
     return any(record.device is not None and record.device.kind == "cpu" for record in records)
-
-
-def _same(reading: str, on_cpu: bool) -> float:
-    if on_cpu:
-        return SAME_SPEED_CPU
-    return SAME_MATMUL if "matmul" in reading else SAME_SPEED
 
 
 def _readings(records: Sequence[Record]) -> dict[str, float]:
@@ -130,17 +127,3 @@ def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) ->
     except ValueError:
         return 0.0
     return max(min(ours) - max(theirs), min(theirs) - max(ours), 0.0)
-
-
-def _numbers(records: Sequence[Record]) -> list[int]:
-    return [record.process for record in records]
-
-
-def _groups(records: Sequence[Record]) -> list[Sequence[float]]:
-    return [samples(record.lat_ms) for record in records if record.lat_ms is not None]
-
-
-def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
-    """Return the measured quantities: the kind of timer, and whether caches were cold."""
-    latencies = (record.lat_ms for record in records if record.lat_ms is not None)
-    return {(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}

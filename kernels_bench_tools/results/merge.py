@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from statistics import median
 from typing import TypeVar
@@ -19,7 +19,6 @@ from kernels_bench_tools.records.record import (
     Latency,
     Quantities,
     Record,
-    Roofline,
     Status,
     Timer,
     Timing,
@@ -131,22 +130,25 @@ def is_disturbed(record: Record) -> bool:
 def _merged(records: Sequence[Record]) -> Record:
     worst = max(records, key=lambda record: WORST_LAST.index(record.outcome))
     ran = [record for record in records if record.outcome.ran]
-    first = (ran or records)[0]
+    rooflines = [record.roofline for record in ran if record.roofline is not None]
+    commonest = _commonest([roofline.ceiling for roofline in rooflines])
+    # The middle one of those bounded by the most frequent peak.
+    alike = sorted((it for it in rooflines if it.ceiling == commonest), key=lambda it: it.fraction)
     return msgspec.structs.replace(
-        first,
+        (ran or records)[0],
         status=worst.outcome,
         ok=worst.ok,
         err=_failure(worst, records),
         lat_ms=_latency(ran) if worst.outcome.ran else None,
-        compile_ms=_middle(records, lambda record: record.compile_ms),
+        compile_ms=_middle(record.compile_ms for record in records),
         peak_bytes=_largest(record.peak_bytes for record in records),
         absmax=_largest(record.absmax for record in records),
         corr=worst.corr,
         flags=[flag for flag in Flag if any(flag in record.flags for record in records)],
         quantities=_quantities(records),
         regime=_commonest([record.regime for record in ran if record.regime is not None]),
-        roofline=_roofline([record.roofline for record in ran if record.roofline is not None]),
-        span_ms=_middle(records, lambda record: record.span_ms),
+        roofline=alike[len(alike) // 2] if alike else None,
+        span_ms=_middle(record.span_ms for record in records),
         judged=least_trusted(records),
         trust=next((record.trust for record in records if record.trust), ""),
     )
@@ -173,72 +175,51 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
 def _latency(ran: Sequence[Record]) -> Latency:
     latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
     found = estimate(ran)
-
-    def middle(name: str) -> float | None:
-        known = [value for latency in latencies if (value := getattr(latency, name)) is not None]
-        return float(median(known)) if known else None
-
+    known = found if found and found.known else None
+    middles = {
+        name: _middle(getattr(latency, name) for latency in latencies)
+        for name in ("p10", "p90", "mean", "iqr")
+    }
     return msgspec.structs.replace(
         latencies[0],
-        p10=middle("p10"),
+        **middles,
         p50=found.value if found else median(latency.p50 for latency in latencies),
-        p90=middle("p90"),
-        mean=middle("mean"),
-        iqr=middle("iqr"),
         raw_times=[time for latency in latencies for time in latency.raw_times],
         reps=sum(latency.reps for latency in latencies),
         has_warnings=any(latency.has_warnings for latency in latencies),
-        ci_low=found.low if found and found.known else None,
-        ci_high=found.high if found and found.known else None,
-        confidence=CONFIDENCE if found and found.known else None,
+        ci_low=known.low if known else None,
+        ci_high=known.high if known else None,
+        confidence=CONFIDENCE if known else None,
         tail_ratio=_largest(latency.tail_ratio for latency in latencies),
-        drift=max(
-            (latency.drift for latency in latencies if latency.drift is not None), key=abs, default=None
-        ),
+        drift=max((one.drift for one in latencies if one.drift is not None), key=abs, default=None),
     )
 
 
 def _quantities(records: Sequence[Record]) -> Quantities | None:
-    known = [record.quantities for record in records if record.quantities is not None]
-    if not known:
-        return None
-
-    def timing(name: str) -> Timing | None:
-        timings = [found for quantities in known if (found := getattr(quantities, name)) is not None]
-        return _timing(timings) if timings else None
-
-    return Quantities(device_hot=timing("device_hot"), host_submit=timing("host_submit"), e2e=timing("e2e"))
-
-
-def _timing(timings: Sequence[Timing]) -> Timing:
     """Return the median of the processes' medians with Student's interval; for one process what it recorded."""
-    if len(timings) == 1:
-        return timings[0]
-    medians = [one.p50 for one in timings]
-    # A clock that did not advance leaves no interval.
-    found = hierarchical_median([[one] for one in medians]) if min(medians) > 0 else None
-    return Timing(
-        p50=median(medians),
-        ci_low=found.low if found else None,
-        ci_high=found.high if found else None,
-        reps=sum(one.reps for one in timings),
-    )
-
-
-def _roofline(rooflines: Sequence[Roofline]) -> Roofline | None:
-    """Return the middle one of those bounded by the most frequent peak."""
-    name = _commonest([roofline.ceiling for roofline in rooflines])
-    alike = sorted((it for it in rooflines if it.ceiling == name), key=lambda it: it.fraction)
-    return alike[len(alike) // 2] if alike else None
+    known = [record.quantities for record in records if record.quantities is not None]
+    merged = {}
+    for name in Quantities.__struct_fields__:
+        timings = [found for one in known if (found := getattr(one, name)) is not None]
+        if len(timings) > 1:
+            medians = [one.p50 for one in timings]
+            # A clock that did not advance leaves no interval.
+            found = hierarchical_median([[one] for one in medians]) if min(medians) > 0 else None
+            ends = (found.low, found.high) if found else (None, None)
+            reps = sum(one.reps for one in timings)
+            merged[name] = Timing(p50=median(medians), ci_low=ends[0], ci_high=ends[1], reps=reps)
+        elif timings:
+            merged[name] = timings[0]
+    return Quantities(**merged) if known else None
 
 
 def _commonest(values: Sequence[_Value]) -> _Value | None:
     return Counter(values).most_common(1)[0][0] if values else None
 
 
-def _middle(records: Sequence[Record], value: Callable[[Record], float | None]) -> float | None:
-    known = [found for record in records if (found := value(record)) is not None]
-    return median(known) if known else None
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(median(known)) if known else None
 
 
 def _largest(values: Iterable[_Number | None]) -> _Number | None:
