@@ -10,8 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cache, partial
 from inspect import getattr_static
 from pathlib import Path
@@ -57,39 +56,62 @@ _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
 _EXTENDED = ("builtins", "torch")
 """Packages whose classes other packages may extend; of torch, those above are checked."""
+_WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (builtins, _CHECKED_BUILTINS),
+    (time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")),
+    *((owner, _CHECKED_OPERATIONS) for owner in (torch, Tensor, torch._C.TensorBase)),
+    (torch.UntypedStorage, ("data_ptr", "nbytes")),
+    (torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")),
+    *((owner, ()) for owner in (torch.cuda.Event, torch.cuda.Stream, torch.autograd.profiler.profile)),
+    (torch.autograd, ("_engine_run_backward", "grad")),
+    (torch.autograd.profiler, ("profile", "record_function")),
+    (io, ("BytesIO",)),
+    (msgspec, ("convert", "to_builtins")),
+    (msgspec.json, ("decode", "encode")),
+)
+"""Modules and classes, and the names in them that matter; none for all that they define."""
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
 _EARLIER_THREADS = frozenset(_current_frames())
 """Those from before an implementation is loaded."""
 
 
-class Binding(NamedTuple):
-    """The value of a name."""
-
-    value: Any
-    code: Any
-    """Its code object, for a Python function."""
-    hides: bool
-    """Whether a new name hides another value: that of a base class, or a built-in function."""
-
-
 class Bindings:
     """The values that the names used for measuring have when this is made, before an implementation is loaded."""
 
     def __init__(self) -> None:
-        self._owners = list(_owners())
-        self._bound = dict(_bindings(self._owners))
+        ours = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == _OURS]
+        used = {value for module in ours for value in vars(module).values() if isinstance(value, type)}
+        classes = {base for value in used for base in value.__mro__}
+        own = [base for base in classes if base.__module__.partition(".")[0] not in _EXTENDED]
+        self._owners = [*_WATCHED, *((owner, ()) for owner in [*ours, *own])]
+        self._bound = self._now()
         self._hooks = _hooks()
+
+    def _now(self) -> dict[str, tuple[Any, Any, bool]]:
+        """Return by name: its value, the code of a function in Python, and whether a new one hides another value."""
+        found: dict[str, tuple[Any, Any, bool]] = {}
+        for owner, names in self._owners:
+            of_class = isinstance(owner, type)
+            title = f"{owner.__module__}.{owner.__qualname__}" if of_class else owner.__name__
+            # Inherited or missing names too, since a class can be given its own.
+            values = {name: getattr_static(owner, name, None) for name in names} or dict(vars(owner))
+            for name, value in values.items():
+                built_in = name in _CHECKED_BUILTINS
+                if names or ((isinstance(value, _KINDS) or built_in) and not name.startswith(_OF_COMPILER)):
+                    hides = of_class or (built_in and not names)
+                    found[f"{title}.{name}"] = value, getattr(value, "__code__", None), hides
+        return found
 
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
-        now = dict(_bindings(self._owners))
+        now = self._now()
         names = {
             name
-            for name, bound in self._bound.items()
-            if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
+            for name, (value, code, _) in self._bound.items()
+            if name not in now or value is not now[name][0] or code is not now[name][1]
         }
-        names |= {name for name in now.keys() - self._bound.keys() if now[name].hides}
+        names |= {name for name, (_, _, hides) in now.items() if hides and name not in self._bound}
         return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
 
 
@@ -123,77 +145,31 @@ def _is_of_script(function: Any) -> bool:
     return getattr(called, "__globals__", None) is vars(sys.modules["__main__"])
 
 
-def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    """Yield name, module or class, and the names in it that matter; empty for all that it defines."""
-    yield "builtins", builtins, _CHECKED_BUILTINS
-    yield "time", time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
-    yield "torch", torch, _CHECKED_OPERATIONS
-    yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
-    yield "torch._C.TensorBase", torch._C.TensorBase, _CHECKED_OPERATIONS
-    yield "torch.UntypedStorage", torch.UntypedStorage, ("data_ptr", "nbytes")
-    yield "torch.cuda", torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")
-    yield "torch.cuda.Event", torch.cuda.Event, ()
-    yield "torch.cuda.Stream", torch.cuda.Stream, ()
-    yield "torch.autograd", torch.autograd, ("_engine_run_backward", "grad")
-    yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
-    yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
-    yield "io", io, ("BytesIO",)
-    yield "msgspec", msgspec, ("convert", "to_builtins")
-    yield "msgspec.json", msgspec.json, ("decode", "encode")
-    classes: dict[str, type] = {}
-    for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] == _OURS:
-            yield name, module, ()
-            used = [value for value in vars(module).values() if isinstance(value, type)]
-            classes |= {
-                f"{one.__module__}.{one.__qualname__}": one for value in used for one in value.__mro__
-            }
-    for title, one in sorted(classes.items()):
-        if title.partition(".")[0] not in _EXTENDED:
-            yield title, one, ()
-
-
-def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[str, Binding]]:
-    for title, owner, names in owners:
-        of_class = isinstance(owner, type)
-        for name in names:  # inherited or missing names too, since a class can be given its own
-            value = getattr_static(owner, name, None)
-            yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
-        for name, value in () if names else tuple(vars(owner).items()):
-            built_in = name in _CHECKED_BUILTINS
-            if (isinstance(value, _KINDS) or built_in) and not name.startswith(_OF_COMPILER):
-                code = getattr(value, "__code__", None)
-                yield f"{title}.{name}", Binding(value, code, of_class or built_in)
-
-
-@dataclass(frozen=True)
-class ThreadSnapshot:
+class Snapshot(NamedTuple):
     """Threads and child processes at one moment."""
 
-    threads: frozenset[int]
-    """Identifiers of threads that run Python code, including this one."""
+    threads: dict[int, int | None]
+    """Those that run Python code, this one too, with the number of timeslices they have run: 0 where the system does not
+    count them; None for one of an implementation that ``threading`` does not list."""
     children: frozenset[int]
-    """Process ids."""
-    timeslices: dict[int, int] = field(default_factory=dict)
-    """Python thread to the number of timeslices it has run; empty where the system does not count them."""
-    hidden: frozenset[int] = frozenset()
-    """Those of an implementation that ``threading`` does not list, so that their timeslices are not known."""
+    """Ids of child processes that are not the harness's own."""
 
 
-def take_snapshot() -> ThreadSnapshot:
-    """Return the current threads and child processes."""
-    counts = {
-        thread.ident: _timeslices(thread.native_id)
-        for thread in _enumerate()
-        if thread.ident and thread.native_id
+def take_snapshot() -> Snapshot:
+    """Return the current threads, and the child processes of all threads where the system lists them."""
+    counts = {thread.ident: _timeslices(thread.native_id) for thread in _enumerate()}
+    threads = {
+        ident: counts.get(ident, 0 if ident in _EARLIER_THREADS else None) for ident in _current_frames()
     }
-    threads = frozenset(_current_frames())
-    return ThreadSnapshot(
-        threads,
-        _children(),
-        {key: n for key, n in counts.items() if n},
-        threads - counts.keys() - _EARLIER_THREADS,
+    pids = {int(word) for path in _TASKS.glob("*/children") for word in _read(path).split()}
+    commands = {pid: _read(Path(f"/proc/{pid}/cmdline")) for pid in pids}
+    own = _read(Path("/proc/self/cmdline"))  # a fork's, too
+    children = frozenset(
+        pid
+        for pid, command in commands.items()  # empty if it has ended
+        if command and (command == own or not any(word in command for word in _BACKGROUND))
     )
+    return Snapshot(threads, children)
 
 
 def find_background_work(call: Callable[[], Any], calls: int) -> str:
@@ -206,67 +182,47 @@ def find_background_work(call: Callable[[], Any], calls: int) -> str:
     for _ in range(calls):
         start = take_snapshot()
         call()
-        started = started_between(start, take_snapshot())
-        if started:
+        if started := started_between(start, take_snapshot()):
             return f"a call started {started}, which outlived it"
     ran = thread_that_ran(before, take_snapshot(), calls)
     return f"{ran} during {calls} calls" if ran else ""
 
 
-def thread_that_ran(before: ThreadSnapshot, after: ThreadSnapshot, times: int) -> str:
+def thread_that_ran(before: Snapshot, after: Snapshot, times: int) -> str:
     """Return which other thread ran at least this many times, and how often; empty if none did."""
-    for ident in (before.threads & after.threads) - {threading.get_ident()}:
-        if ident in after.hidden:
+    for ident in (before.threads.keys() & after.threads.keys()) - {threading.get_ident()}:
+        slices = after.threads[ident]
+        if slices is None:
             return f"thread {ident}, which threading.enumerate() does not list, was there"
-        ran = after.timeslices.get(ident, 0) - before.timeslices.get(ident, 0)
-        if ran >= times:
+        if (ran := slices - (before.threads[ident] or 0)) >= times:
             return f"thread {_name(ident)} ran {ran} times"
     return ""
 
 
-def started_between(before: ThreadSnapshot, after: ThreadSnapshot) -> str:
+def started_between(before: Snapshot, after: Snapshot) -> str:
     """Return the names of the threads and processes that are new; empty if there are none."""
-    threads = [_name(ident) for ident in after.threads - before.threads]
-    children = [str(process) for process in after.children - before.children]
-    return ", ".join([f"thread {name}" for name in threads] + [f"process {number}" for number in children])
+    threads = [f"thread {_name(ident)}" for ident in after.threads.keys() - before.threads.keys()]
+    return ", ".join([*threads, *(f"process {pid}" for pid in after.children - before.children)])
 
 
 def is_idle_pool_thread(ident: int) -> bool:
     """Return whether a thread belongs to a package's pool, or is idle inside the standard library."""
     frame = _current_frames().get(ident)
-    files = []
     while frame is not None:
-        files.append(frame.f_code.co_filename)
+        file = Path(frame.f_code.co_filename)
+        standard = file.is_relative_to(Path(os.__file__).parent) and "site-packages" not in file.parts
+        frozen = str(file).startswith("<frozen")
+        if not (standard or frozen or any(package in file.parts for package in _POOLS)):
+            return False
         frame = frame.f_back
-    return all(_is_background(Path(file)) for file in files)
-
-
-def _is_background(file: Path) -> bool:
-    standard = file.is_relative_to(Path(os.__file__).parent) and "site-packages" not in file.parts
-    return standard or str(file).startswith("<frozen") or any(package in file.parts for package in _POOLS)
+    return True
 
 
 def _name(ident: int) -> str:
-    names = [thread.name for thread in _enumerate() if thread.ident == ident]
-    return repr(names[0]) if names else str(ident)
+    return next((repr(thread.name) for thread in _enumerate() if thread.ident == ident), str(ident))
 
 
-def _children() -> frozenset[int]:
-    """Return the child processes of all threads; none where the system does not list them."""
-    found: set[int] = set()
-    for path in _TASKS.glob("*/children"):
-        found.update(int(word) for word in _read(path).split())
-    return frozenset(process for process in found if not _is_ours(process))
-
-
-def _is_ours(process: int) -> bool:
-    command = _read(Path(f"/proc/{process}/cmdline"))
-    forked = command == _read(Path("/proc/self/cmdline"))
-    # Empty if it has ended.
-    return not command or (not forked and any(word in command for word in _BACKGROUND))
-
-
-def _timeslices(task: int) -> int:
+def _timeslices(task: int | None) -> int:
     fields = _read(_TASKS / str(task) / "schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0
 

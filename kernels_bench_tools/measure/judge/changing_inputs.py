@@ -100,7 +100,7 @@ def turned(
     found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs, position), _memory(found, position)
-        size, columns = given.numel(), _tensor(inputs, position).shape[-1:].numel()
+        size, columns = given.numel(), tuple.__getitem__(inputs, position).shape[-1:].numel()
         row = columns if position in whole else 0
         aligned = _ALIGNED_BYTES // given.element_size()
         step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
@@ -118,17 +118,11 @@ def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
     return tuple(copied(value) if n in positions else value for n, value in enumerate(inputs))
 
 
-def _tensor(inputs: Inputs, position: int) -> Tensor:
-    """Return a plain tensor among a plain tuple."""
+def _memory(inputs: Inputs, position: int) -> Tensor:
+    """Return all elements of the memory of a plain tensor, among a plain tuple, as a flat tensor."""
     value = tuple.__getitem__(inputs, position)
     if type(value) not in (Tensor, Parameter):
         raise TypeError(f"input {position} is a {type(value).__name__}")
-    return value
-
-
-def _memory(inputs: Inputs, position: int) -> Tensor:
-    """Return all elements of a tensor's memory as a flat tensor."""
-    value = _tensor(inputs, position)
     return torch.empty(0, dtype=value.dtype, device=value.device).set_(Tensor.untyped_storage(value))
 
 
@@ -138,9 +132,7 @@ class InputSets:
     ``turn`` is what :func:`turns` returns, ``whole`` is for :func:`turned`. ``overwritten`` are positions of inputs
     that calls may overwrite. Each call then gets copies of its own, and what ``prepare`` makes of them, such as a
     forward pass. That is code of the implementation, which must not know what the call will get: it runs in
-    :meth:`make_ahead`, before the change is known, and its copies are filled afterwards. Tensors that begin elsewhere
-    are copied right before the call, which fills the cache. Without them, the copies of a set are made some calls
-    before its turn, so that they have left the cache by then.
+    :meth:`make_ahead`, before the change is known, and its copies are filled afterwards, right before the call.
     """
 
     def __init__(
@@ -154,16 +146,12 @@ class InputSets:
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._prepare, self._whole = prepare, whole
+        self._prepare, self._whole, self._turns = prepare, whole, turn
         self.repeatable = not overwritten
         """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self._ready = [self._filled(n) for n in range(len(sets))] if overwritten and not turn else []
-        """For each set what its next call gets, apart from the change."""
-        self._used: list[int] = []
-        """The sets whose copies calls have overwritten, in order."""
         self._originals = [_copies(one, positions) for one in sets] if turn and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
         self.copies = COPIES_PER_TURN * len(positions)
@@ -176,7 +164,7 @@ class InputSets:
     @property
     def all(self) -> Sequence[Inputs]:
         """The arguments made of each set; of the first only, if those of each call are made right before it."""
-        return self._prepared or [arguments for _, arguments in self._ready] or [self.first]
+        return self._prepared or [self.first]
 
     @property
     def first(self) -> Inputs:
@@ -184,18 +172,10 @@ class InputSets:
         return self._prepared[0] if self._prepared else self.changed(0, 0)
 
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
-        """Make the arguments of the following ``count`` calls, if each gets its own; ``hot``: of the first set.
-
-        Without tensors that begin elsewhere, at most as many calls as there are sets.
-        """
+        """Make the arguments of the following ``count`` calls, if each gets its own; ``hot``: of the first set."""
         self._ahead.clear()
-        if self._ready:
-            for which in self._used:
-                self._ready[which] = self._filled(which)
-            self._used.clear()
-        elif self._overwritten:
-            turns = (0 if hot else self._turn + number for number in range(count))
-            self._ahead.extend(self._made(turn % len(self._sets)) for turn in turns)
+        for number in range(count if self._overwritten else 0):
+            self._ahead.append(self._made(0 if hot else (self._turn + number) % len(self._sets)))
 
     def _made(self, which: int) -> tuple[Inputs, Inputs]:
         """Return copies of a set, still empty where they change, and the arguments made of them."""
@@ -205,13 +185,6 @@ class InputSets:
             copies[position] = made(copies[position])
         return tuple(copies), self._prepare(*copies)
 
-    def _filled(self, which: int) -> tuple[Inputs, Inputs]:
-        """Return copies of a set, and the arguments made of them."""
-        copies, arguments = self._made(which)
-        for position in self._positions:
-            copies[position].copy_(self._sets[which][position])
-        return copies, arguments
-
     def following(self, number: int) -> Inputs:
         """Return the arguments made of the next set in turn, after this change."""
         self._turn += 1
@@ -219,18 +192,14 @@ class InputSets:
 
     def changed(self, which: int, number: int) -> Inputs:
         """Return the arguments made of a set after this change."""
-        if self._ready:
-            if which in self._used:
-                self._ready[which] = self._filled(which)
-            else:
-                self._used.append(which)
-            change(self._sets[which], self._positions, number)
-            copies, arguments = self._ready[which]
-            change(copies, self._positions, number)
-            return arguments
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
-            turned(self._sets[which], self._positions, number, into=copies, whole=self._whole)
+            if self._turns:
+                turned(self._sets[which], self._positions, number, into=copies, whole=self._whole)
+            else:
+                change(self._sets[which], self._positions, number)
+                for position in self._positions:
+                    Tensor.copy_(copies[position], self._sets[which][position])
             return arguments
         if not self._originals:
             change(self._sets[which], self._positions, number)

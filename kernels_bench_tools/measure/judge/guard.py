@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels_bench_tools.measure.correctness.compare import is_plausible, some_slices
 from kernels_bench_tools.measure.judge.bindings import (
     Bindings,
-    ThreadSnapshot,
+    Snapshot,
     find_background_work,
     is_idle_pool_thread,
     started_between,
@@ -91,9 +91,8 @@ class Guard:
         before = set(self.reasons)
         now = take_snapshot()
         # Compiling again for the timed calls may start idle pool threads.
-        working = frozenset(ident for ident in now.threads if not is_idle_pool_thread(ident))
-        started = started_between(self._inspected, ThreadSnapshot(working, now.children))
-        if started:
+        working = {ident: n for ident, n in now.threads.items() if not is_idle_pool_thread(ident)}
+        if started := started_between(self._inspected, Snapshot(working, now.children)):
             self._add(Flag.THREAD_INJECTION, f"timed calls started {started}, which outlived them")
         # It may be idle in other calls. Half of the calls decide the median; some packages' threads run every few seconds.
         elif working_thread := thread_that_ran(self._inspected, now, max(calls // 2, OBSERVED_CALLS)):
@@ -107,9 +106,8 @@ class Guard:
         self.reasons.setdefault(flag, reason)
 
     def _is_plain(self, output: Any, device: torch.device) -> bool:
-        reason = next(filter(None, (lazy_reason(value, device) for value in tensors_of(output))), "")
-        if not reason and active_modes() > self._modes:
-            reason = _MODE_LEFT
+        lazy = (lazy_reason(value, device) for value in tensors_of(output))
+        reason = next(filter(None, lazy), _MODE_LEFT if active_modes() > self._modes else "")
         if reason:
             self._add(Flag.LAZY_OUTPUT, reason)
         return not reason
