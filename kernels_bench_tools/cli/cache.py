@@ -54,9 +54,7 @@ def info(json: Json = False) -> None:
 
 
 @cache.command("prune")
-def prune(
-    size: str = "",
-) -> None:
+def prune(size: str = "") -> None:
     """Remove the least recently used results over the size limit.
 
     Results that the report uses, and those of interrupted measurements, are kept. Every build does this at its end.

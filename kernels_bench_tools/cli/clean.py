@@ -14,9 +14,7 @@ from kernels_bench_tools.report.folder import OutputFolder
 from kernels_bench_tools.run.locks import project_lock, remove_state
 
 
-def clean(
-    everything: Annotated[bool, typer.Option("--all")] = False,
-) -> None:
+def clean(everything: Annotated[bool, typer.Option("--all")] = False) -> None:
     """Remove the report and generated scripts.
 
     Results of cells in .kbt/cache are kept unless --all is given.

@@ -38,10 +38,7 @@ class Reach(msgspec.Struct):
     """Calls in a forward pass, by model and phase."""
 
 
-def graph(
-    module: Annotated[str, typer.Argument()] = "",
-    json: Json = False,
-) -> None:
+def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> None:
     """Show which blocks, layers and models call a kernel or block.
 
     Classes that use it are listed by level, each with a shortest chain of uses and the number of models in which it

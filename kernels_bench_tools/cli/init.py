@@ -40,10 +40,7 @@ _IGNORED = ("__pycache__/", ".kbt/", "/site/", "/hub-builds/")
 _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
-def init(
-    path: Annotated[Path, typer.Argument()] = Path(),
-    operator: str = _OWN,
-) -> None:
+def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN) -> None:
     """Make a project that builds.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
@@ -65,10 +62,7 @@ def init(
         )
         raise ProjectError(f"--operator {operator}", "is not built in", f"One of {', '.join(names)}", hint)
     project = Project(
-        root=root,
-        title=title_from_name(root.name),
-        patterns=tuple(_NOTEBOOKS),
-        harness=_own_source(root),
+        root=root, title=title_from_name(root.name), patterns=tuple(_NOTEBOOKS), harness=_own_source(root)
     )
     settings = _settings(project)
     known = {line.strip() for line in _read(root / ".gitignore").splitlines()}

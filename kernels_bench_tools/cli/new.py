@@ -35,8 +35,7 @@ _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 @new.command("implementation")
 def new_implementation(
-    name: Annotated[str, typer.Argument()],
-    origin: Annotated[str, typer.Option("--from")] = "",
+    name: Annotated[str, typer.Argument()], origin: Annotated[str, typer.Option("--from")] = ""
 ) -> None:
     """Create a notebook for a new implementation.
 
@@ -68,9 +67,7 @@ def new_implementation(
 
 
 @new.command("operator")
-def new_operator(
-    name: Annotated[str, typer.Argument()],
-) -> None:
+def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     """Create a module and a folder for a new operator.
 
     The module, `operators/NAME.py`, or in the folder that `operators` in `[tool.kbt]` names, defines the reference,

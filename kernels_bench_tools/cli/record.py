@@ -29,9 +29,7 @@ SourceFile = tuple[Path, Owner | None]
 
 
 def record(
-    paths: Annotated[list[Path] | None, typer.Argument()] = None,
-    force: bool = False,
-    full: bool = False,
+    paths: Annotated[list[Path] | None, typer.Argument()] = None, force: bool = False, full: bool = False
 ) -> int:
     """Copy measured records into the project, to be committed.
 

@@ -20,12 +20,7 @@ from kernels_bench_tools.notebooks.upgrade import (
 from kernels_bench_tools.text import plural
 
 
-def upgrade(
-    paths: Paths = None,
-    to: str = "",
-    harness: bool = False,
-    dry_run: bool = False,
-) -> None:
+def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: bool = False) -> None:
     """Change the headers of cells: the package date (`exclude-newer`), or where they get this package.
 
     Packages of a cell are resolved as of this date. The changed cells run at the next build; `kbt plan` lists them.
