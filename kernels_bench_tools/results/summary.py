@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 import msgspec
 
@@ -146,32 +147,31 @@ def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row
     passed every workload that any row passed, by its latency. Approximate rows come after exact ones. Rows that passed
     fewer workloads follow, then those that passed none. Self-reported rows are ranked only if no row is of this package.
     """
-    required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
-    needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
+    passed = {
+        row.implementation: {point.workload for point in row.points if point.status is Status.OK}
+        for row in rows
+    }
+    needed = passed.get(baseline, set()) if baseline else set().union(*passed.values())
+
+    def latency(row: Row) -> float:
+        times = [point.p50_ms for point in row.points if point.workload in needed and point.p50_ms]
+        return geometric_mean(times) if times else inf
+
     able = [
         row
         for row in rows
-        if needed and needed <= _passed(row) and not (only_judged and row.judged is Judged.NOT)
+        if needed <= passed[row.implementation] and not (only_judged and row.judged is Judged.NOT)
     ]
-    able.sort(key=lambda row: (-(row.speedup or 0), _latency_over(row, needed), row.implementation))
-    able.sort(key=_is_approximate)
+    able = able if needed else []
+    able.sort(key=lambda row: (-(row.speedup or 0), latency(row), row.implementation))
+    able.sort(key=lambda row: any(Flag.APPROXIMATE in point.flags for point in row.points))
     others = [row for row in rows if row not in able]
-    others.sort(key=lambda row: (row.passed == 0, not _ran(row), -row.passed, row.implementation))
+    others.sort(
+        key=lambda row: (
+            row.passed == 0,
+            not any(point.status.ran for point in row.points),
+            -row.passed,
+            row.implementation,
+        )
+    )
     return [msgspec.structs.replace(row, rank=rank) for rank, row in enumerate(able, start=1)] + others
-
-
-def _is_approximate(row: Row) -> bool:
-    return any(Flag.APPROXIMATE in point.flags for point in row.points)
-
-
-def _passed(row: Row) -> set[str]:
-    return {point.workload for point in row.points if point.status is Status.OK}
-
-
-def _ran(row: Row) -> bool:
-    return any(point.status.ran for point in row.points)
-
-
-def _latency_over(row: Row, workloads: set[str]) -> float:
-    times = [point.p50_ms for point in row.points if point.workload in workloads and point.p50_ms]
-    return geometric_mean(times) if times else float("inf")

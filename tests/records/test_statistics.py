@@ -10,7 +10,6 @@ from kernels_bench_tools.stats import (
     median,
     median_interval,
     ratio_interval,
-    ratio_of,
     student,
     tail_ratio,
 )
@@ -116,22 +115,6 @@ def test_three_processes_suffice_to_detect_two_percent() -> None:
         found += ratio_interval(base, slower).high < 1
 
     assert found >= 0.95 * 400
-
-
-def test_common_disturbances_cancel_in_ratios() -> None:
-    generator = np.random.default_rng(0)
-    shared = np.exp(generator.normal(0, 0.05, (5, 1)))
-    base, ours = (
-        (shared * np.asarray(processes(generator, 5, middle=middle, between=0.0, within=0.001))).tolist()
-        for middle in (1.1, 1.0)
-    )
-
-    together = ratio_interval(base, ours)
-    alone = ratio_of(hierarchical_median(base), hierarchical_median(ours))
-
-    assert together.value == pytest.approx(1.1, rel=0.002)
-    assert together.high - together.low < 0.005
-    assert alone.high - alone.low > 0.05
 
 
 def test_the_interval_is_at_least_as_wide_as_the_variation_within_processes_implies() -> None:

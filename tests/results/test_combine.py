@@ -1,6 +1,5 @@
 import csv
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +16,6 @@ from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.combine import combine
-from kernels_bench_tools.text import title_from_name
-
-TITLE = re.compile(r'^title: "?(.+?)"?$', re.MULTILINE)
 
 
 class Cell:
@@ -237,17 +233,3 @@ def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell):
     assert "Torch Layer Norm" in done.stdout
     summary = msgspec.json.decode((cell.work / "summary.json").read_bytes(), type=Summary)
     assert summary.operator == "layer_norm"
-
-
-def test_charts_and_pages_of_an_operator_have_the_same_title():
-    repository = Path(__file__).resolve().parents[2]
-    called, titled = {}, {}
-    for notebook in repository.glob("*/results/combined_results.md"):
-        operator = notebook.parts[-3]
-        front, _, cell = notebook.read_text(encoding="utf-8").partition("```python")
-        given = re.search(r'^combine\((?:title="(.+)")?\)$', cell, re.MULTILINE)
-        called[operator] = given[1] or title_from_name(operator)
-        titled[operator] = TITLE.search((repository / operator / "index.md").read_text(encoding="utf-8"))[1]
-        assert TITLE.search(front)[1] == f"{titled[operator]}: combined results"
-    assert len(called) >= 8
-    assert called == titled
