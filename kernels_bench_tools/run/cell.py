@@ -19,7 +19,6 @@ from kernels_bench_tools.records.build import (
     NEEDS_VARIABLE,
     CellContext,
     CellRun,
-    Ended,
     Need,
     Needs,
     is_implementation,
@@ -31,7 +30,6 @@ from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line
-from kernels_bench_tools.run.process.judge import JudgedProcess
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size
@@ -42,7 +40,7 @@ autotuning; with much more, one cell that hangs would hold a device for most of 
 _LISTED_REFUSALS = 10
 _RUN = "run_benchmark"
 """In the code of cells whose files can only be records."""
-_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals of other processes: of a user, or of a system without memory."""
 _COMPLETE_MESSAGES = {"Flood", "Log", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
 """Failures whose message needs no type before it."""
@@ -145,27 +143,6 @@ def conclude(task: CellTask, end: Exit, collected: Collected, *, transient: bool
 def calls_harness(cell: Cell) -> bool:
     """Return whether a measuring cell calls this package's ``run_benchmark``; other harnesses' have that name, too."""
     return cell.measures and "kernels_bench_tools" in cell.code and _RUN in cell.code
-
-
-def run_judged(
-    run: Callable[..., Exit], process: JudgedProcess, task: CellTask
-) -> tuple[Exit, dict[str, str], bool]:
-    """Run a cell; after a crash again, for the workloads that are left.
-
-    Return its end, the judge's record files, and whether a signal of ``_FROM_OUTSIDE`` ended one of its processes.
-    """
-    end, killed = run(), False
-    while True:
-        number = -end.code if end.code < 0 else end.code - 128  # as shells report it
-        killed = killed or (end.stop is None and number in _FROM_OUTSIDE)
-        ended = Ended()
-        if end.code or end.stop:
-            status, failure = failed_status(task, end)
-            ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
-        verdict = process.end(ended)
-        if verdict is None or not verdict.more:
-            return end, verdict.files if verdict else {}, killed
-        end = run(append=True)
 
 
 def finish(

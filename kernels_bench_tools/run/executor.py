@@ -17,19 +17,20 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Job
+from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Ended, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import (
     DEFAULT_TIMEOUT_SECONDS,
+    FROM_OUTSIDE,
     CellTask,
     calls_harness,
     conclude,
+    failed_status,
     finish,
     outdated,
-    run_judged,
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
@@ -44,7 +45,7 @@ from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Tail, hide_paths, without_paths
 from kernels_bench_tools.run.process.judge import Judge, JudgedProcess, Turn, judge_paths
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import Exit, InterruptedBuildError, Processes, wait_for
+from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 
@@ -246,9 +247,10 @@ class LocalExecutor:
                 process.look()
                 watch()
 
-            def run(*, append: bool = False) -> Exit:
+            append = transient = False
+            while True:  # after a crash again, for the workloads that are left
                 with process.opened() as stdin:
-                    return self._processes.run(
+                    end = self._processes.run(
                         [python, *process.start, str(task.node.notebook.script_path(task.cell))],
                         folder=work,
                         variables=variables,
@@ -262,8 +264,16 @@ class LocalExecutor:
                         stdin=stdin,
                         waiting=process.waits,
                     )
-
-            end, files, transient = run_judged(run, process, task)
+                number = -end.code if end.code < 0 else end.code - 128  # as shells report it
+                transient = transient or (end.stop is None and number in FROM_OUTSIDE)
+                ended = Ended()
+                if end.code or end.stop:
+                    status, failure = failed_status(task, end)
+                    ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
+                verdict, append = process.end(ended), True
+                if verdict is None or not verdict.more:
+                    break
+            files = verdict.files if verdict else {}
             try:
                 collected = collect_outputs(
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files
