@@ -68,6 +68,16 @@ def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target
             assert any(remedy in done.stderr for remedy in ("Remove", "Move", "Choose"))
 
 
+def test_a_last_result_outside_of_the_cache_is_none(clone: Path) -> None:
+    (clone / ".kbt").mkdir()
+    (clone / ".kbt/last.json").write_text('{"keys": {"n.md:a": "../../../outside/thesis"}}')
+
+    done = run_kbt(clone, *BUILD)
+
+    assert done.returncode == 0, done.stderr
+    assert (clone.parent / "outside/thesis").stat().st_mtime == 1
+
+
 def test_only_folders_whose_name_is_a_key_are_removed_from_the_cache(clone: Path) -> None:
     assert run_kbt(clone, *BUILD).returncode == 0
     cache = clone / ".kbt" / "cache"

@@ -101,7 +101,8 @@ class CellCache:
 
     def last_key(self, cell: CellName) -> str:
         """Return the key of a cell's last result; empty if it has none."""
-        return self._last.keys.get(str(cell), "")
+        key = self._last.keys.get(str(cell), "")
+        return key if _KEY.fullmatch(key) else ""
 
     def remember(self, cell: CellName, entry: Entry) -> None:
         """Make ``entry`` the last result of a cell, and the most recently used entry."""
