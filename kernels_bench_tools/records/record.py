@@ -60,7 +60,7 @@ class Status(Labelled):
     EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline", "faster than the device can be"
     REJECTED = "rejected", "", "ran, and its time is not that of the work it claims"
     ERROR = "error", "", "raised an exception, or its process exited with a code other than 0"
-    OOM = "oom", "out of memory"
+    OOM = "oom", "out of memory", "asked for more memory than the device has"
     TIMEOUT = "timeout", "", "exceeded its cell's time limit"
     CRASHED = "crashed", "", "its process was ended by a signal, such as a segmentation fault"
     UNSUPPORTED = "unsupported", "", "cannot run here: no such device, package, build or network"
