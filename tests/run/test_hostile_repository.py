@@ -68,6 +68,17 @@ def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target
             assert any(remedy in done.stderr for remedy in ("Remove", "Move", "Choose"))
 
 
+def test_no_script_of_an_environment_is_written_behind_a_link(clone: Path) -> None:
+    (clone / ".kbt").mkdir()
+    (clone / ".kbt/environments").symlink_to(clone.parent / "outside")
+    before = content(clone.parent / "outside")
+
+    done = run_kbt(clone, "build", UV_OFFLINE="1")
+
+    assert (done.returncode, content(clone.parent / "outside")) == (2, before)
+    assert "environments: is a symbolic link" in done.stderr
+
+
 def test_a_last_result_outside_of_the_cache_is_none(clone: Path) -> None:
     (clone / ".kbt").mkdir()
     (clone / ".kbt/last.json").write_text('{"keys": {"n.md:a": "../../../outside/thesis"}}')

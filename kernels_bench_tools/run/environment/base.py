@@ -286,6 +286,8 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
     header = None if _has_own_settings(script.parent, root) else _portable(code, script.parent)
     if header is None:
         return script
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, folder.parent)
     path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
     update_file(path, header.encode())
     return path
