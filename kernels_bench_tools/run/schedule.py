@@ -159,36 +159,28 @@ class Execution:
         node = self.graph.nodes[name]
         if any(need not in self.results for need in node.needs):
             return False
-        # Once is enough: the key stays the same, as the results of the needs do.
-        known = None if name in self._keys else self._find(node)
+        counts = self.process_counts[-1:] if name in self._rerun else self.process_counts
+        known = None
+        # Once is enough: the key stays the same, as the results of the needs do. It is kept, since files may be edited.
+        for count in () if name in self._keys else counts:
+            self._keys[name] = self.fingerprints.key(node, self.results, count)
+            known = self.cache.find(self._keys[name])
+            if known and known.is_final(retry_failed=self.retry_failed):
+                break
+            known = None
         unmet = unmet_requirement(node.notebook.front, self.executor.device)
-        if known and self._is_final(known) and (unmet or name not in self._rerun):
+        if known and (unmet or name not in self._rerun):
             self._settle(name, known)
             return True
         prepared = self._prepared.get(name, Prepared())
-        failed = prepared.reason
-        if not unmet and not failed:
+        if not unmet and not prepared.reason:
             return False
         status = Status.UNSUPPORTED if unmet else Status.ERROR
-        failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or failed)
+        failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or prepared.reason)
         transient = not unmet and not prepared.unsolvable
         task = self._task(node, self._draft(name))
-        result = finish(task, status, failure, transient=transient)
-        self._commit(name, result)
+        self._commit(name, finish(task, status, failure, transient=transient))
         return True
-
-    def _is_final(self, known: Entry) -> bool:
-        return known.is_final(retry_failed=self.retry_failed)
-
-    def _find(self, node: Node) -> Entry | None:
-        """Return the known result of a cell, and keep the key of its next result."""
-        for count in self.process_counts[:-1] if node.name not in self._rerun else ():
-            known = self.cache.find(self.fingerprints.key(node, self.results, count))
-            if known and self._is_final(known):
-                return known
-        # Kept, since its files may be edited while the cell runs.
-        self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_counts[-1])
-        return self.cache.find(self._keys[node.name])
 
     def _show_results(self, pool: ThreadPoolExecutor) -> None:
         """Publish the results so far, if there are new ones and it is not too soon."""
