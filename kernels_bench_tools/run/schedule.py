@@ -216,8 +216,16 @@ class Execution:
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:
                 return
-            for name in self._collect():
+            done = wait_for([*self._running, *self._running_sessions], first=True)
+            for future in [future for future in self._running if future in done]:
+                result = future.result()
+                name = self._running.pop(future)
+                self._commit(name, result)
                 queue.done(name)
+            for session in [session for session in self._running_sessions if session in done]:
+                session.result()
+                for name in self._close(self._running_sessions.pop(session)):
+                    queue.done(name)
 
     def _group(self, name: CellName) -> str:
         """Return what the cells of one session share: their operator, or else their notebook."""
@@ -248,19 +256,6 @@ class Execution:
             running[pool.submit(self.executor.measure, session)] = session
             ready = [name for name in ready if self._group(name) != group]
         return ready
-
-    def _collect(self) -> list[CellName]:
-        """Wait until a cell or a session has ended, and commit its results; return the cells that have ended."""
-        done = wait_for([*self._running, *self._running_sessions], first=True)
-        ended: list[CellName] = []
-        for future in [future for future in self._running if future in done]:
-            result = future.result()
-            ended.append(self._running.pop(future))
-            self._commit(ended[-1], result)
-        for session in [session for session in self._running_sessions if session in done]:
-            session.result()
-            ended += self._close(self._running_sessions.pop(session))
-        return ended
 
     def _close(self, session: Session) -> Sequence[CellName]:
         def store(name: CellName, result: StoredResult) -> None:
