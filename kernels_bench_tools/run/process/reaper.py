@@ -173,9 +173,10 @@ def _is_of(pid: int, leader: int, marker: bytes) -> bool:
 
 def _orphans() -> list[int]:
     """Return the children of this process that others have started."""
-    children = {
-        int(pid) for task in (_PROC / "self/task").glob("*/children") for pid in task.read_bytes().split()
-    }
+    children: set[int] = set()
+    for task in (_PROC / "self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            children.update(map(int, task.read_bytes().split()))
     _started.intersection_update(children)
     session, found = os.getsid(0), []
     for pid in children - _started:
