@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
@@ -21,6 +20,7 @@ from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.text import did_you_mean
 
+_CLOSING = ("```", "<!-- ```", "# ```")
 MOST_COMMENTED = 100
 """Commented cells in a notebook: to read one, the whole text is parsed again."""
 
@@ -64,17 +64,33 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
     As in uvnote, a cell is commented out by ``<!-- -->`` around each fence line, or by ``#`` before it. Such cells
     are not CommonMark, so they are replaced by empty lines before the rest is parsed.
     """
-    rest, commented = list(lines), list[Fence]()
+    rest, fences = list(lines), list[Fence]()
     while True:
         tokens = _parser().parse("\n".join(rest))
-        opening = _first_commented(rest, tokens)
-        if opening is None:
+        code = [token.map for token in tokens if token.type in {"fence", "code_block"} and token.map]
+        openings = (
+            (number, info)
+            for number, line in enumerate(rest)
+            if (info := _commented_info(line.strip())) is not None
+            and not any(start <= number < end for start, end in code)
+        )
+        start, info = next(openings, (-1, ""))
+        if start < 0:
             break
-        commented.append(_commented_fence(rest, *opening))
-        for line in range(commented[-1].start, commented[-1].end):
-            rest[line] = ""
-    fences = [_fence(token, rest) for token in tokens if token.type == "fence"]
-    return sorted([*fences, *commented], key=lambda fence: fence.start)
+        closing = (n for n in range(start + 1, len(rest)) if rest[n].strip().startswith(_CLOSING))
+        last = next(closing, None)
+        end = len(rest) if last is None else last + 1
+        body = "\n".join(rest[start + 1 : last])
+        fences.append(Fence(info, body, start, end, closed=last is not None, commented=True))
+        rest[start:end] = [""] * (end - start)
+    for token in tokens:
+        if token.type == "fence":
+            start, end = token.map or [0, 0]
+            ending = rest[end - 1].lstrip("> \t").strip() if end - 1 > start else ""
+            closed = len(ending) >= len(token.markup) and set(ending) == {token.markup[0]}
+            body = token.content.removesuffix("\n") if token.content else ""
+            fences.append(Fence(token.info.strip(), body, start, end, closed, nested=token.level > 0))
+    return sorted(fences, key=lambda fence: fence.start)
 
 
 @cache
@@ -86,29 +102,6 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _fence(token: Token, lines: Sequence[str]) -> Fence:
-    start, end = token.map or [0, 0]
-    last = lines[end - 1].lstrip("> \t").strip() if end - 1 > start else ""
-    closed = len(last) >= len(token.markup) and set(last) == {token.markup[0]}
-    return Fence(
-        info=token.info.strip(),
-        code=token.content.removesuffix("\n") if token.content else "",
-        start=start,
-        end=end,
-        closed=closed,
-        nested=token.level > 0,
-    )
-
-
-def _first_commented(lines: Sequence[str], tokens: Sequence[Token]) -> tuple[int, str] | None:
-    code = [token.map for token in tokens if token.type in {"fence", "code_block"} and token.map]
-    for number, line in enumerate(lines):
-        info = _commented_info(line.strip())
-        if info is not None and not any(start <= number < end for start, end in code):
-            return number, info
-    return None
-
-
 def _commented_info(line: str) -> str | None:
     """Return the info string if a line opens a commented cell, else None."""
     if line.startswith("<!-- ```python") and line.endswith("-->"):
@@ -117,20 +110,6 @@ def _commented_info(line: str) -> str | None:
     if line.startswith("#") and uncommented.startswith("```python"):
         return uncommented.removeprefix("```")
     return None
-
-
-def _commented_fence(lines: Sequence[str], start: int, info: str) -> Fence:
-    closing = ("```", "<!-- ```", "# ```")
-    end = next((n for n in range(start + 1, len(lines)) if lines[n].strip().startswith(closing)), None)
-    body = lines[start + 1 : end]
-    return Fence(
-        info=info,
-        code="\n".join(body),
-        start=start,
-        end=len(lines) if end is None else end + 1,
-        closed=end is not None,
-        commented=True,
-    )
 
 
 _FLAGS = ("collapse-code", "collapse-output", "collapsed")
