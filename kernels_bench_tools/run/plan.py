@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -137,13 +138,23 @@ def find_affected(
     files = repository.changed_files(commit)
     if not files:
         return []
+    identity, package = find_environment(environment).identity(), PACKAGE_FOLDER.parent
+
+    def fingerprints(project: Project, graph: Graph, package: Path) -> Fingerprints:
+        return Fingerprints(project, graph, current_device(), environment, identity, package=package)
+
     with temporary_folder() as folder:
         earlier = folder / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)
-        now = _fingerprints(project, survey.graph, environment, PACKAGE_FOLDER.parent)
-        before = _earlier_fingerprints(project, repository, earlier, environment)
-        changed = _changed_cells(now, before, cells, files)
+        root, before = earlier / project.root.relative_to(repository.top), None
+        own = package.is_relative_to(repository.top)
+        old_package = earlier / package.relative_to(repository.top) if own else package
+        with suppress(KbtError):  # it was no project then
+            found = find_project(root) if root.is_dir() else None
+            if found and found.root == root:
+                before = fingerprints(found, survey_project(found).graph, old_package)
+        changed = _changed_cells(fingerprints(project, survey.graph, package), before, cells, files)
     by_notebook = grouped((cell.notebook, survey.graph.nodes[cell]) for cell in changed)
     return [
         AffectedNotebook(
@@ -156,27 +167,6 @@ def find_affected(
         )
         for name, nodes in sorted(by_notebook.items())
     ]
-
-
-def _fingerprints(project: Project, graph: Graph, environment: str, package: Path) -> Fingerprints:
-    identity = find_environment(environment).identity()
-    return Fingerprints(project, graph, current_device(), environment, identity, package=package)
-
-
-def _earlier_fingerprints(
-    project: Project, repository: Repository, top: Path, environment: str
-) -> Fingerprints | None:
-    """Return those of the project at the earlier revision; None if it was no project then."""
-    root, package = top / project.root.relative_to(repository.top), PACKAGE_FOLDER.parent
-    if package.is_relative_to(repository.top):
-        package = top / package.relative_to(repository.top)
-    try:
-        found = find_project(root) if root.is_dir() else None
-        if found is None or found.root != root:
-            return None
-        return _fingerprints(found, survey_project(found).graph, environment, package)
-    except KbtError:
-        return None
 
 
 def _changed_cells(

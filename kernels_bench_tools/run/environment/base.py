@@ -132,7 +132,11 @@ class UvEnvironment:
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
         """Run uv beside ``script``; return how it ended and what it printed. Errors are written to ``log``."""
         answer = log.with_suffix(".json")
-        tail = Tail([log], self._look_for_download)
+
+        def look(line: str) -> None:
+            if found := _DOWNLOAD.fullmatch(line):
+                self.on_download(found["package"])
+
         end = processes.run(
             [self._uv, *command],
             folder=script.parent,
@@ -140,15 +144,11 @@ class UvEnvironment:
             stdout=answer,
             stderr=log,
             timeout=RESOLUTION_SECONDS,
-            watch=tail.look,
+            watch=Tail([log], look).look,
         )
         output = answer.read_bytes()
         answer.unlink()
         return end, output
-
-    def _look_for_download(self, line: str) -> None:
-        if found := _DOWNLOAD.fullmatch(line):
-            self.on_download(found["package"])
 
     def variables(self, home: Path) -> dict[str, str]:
         variables = cell_variables(uv_variables(os.environ), home)
