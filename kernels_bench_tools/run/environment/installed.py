@@ -46,8 +46,8 @@ import os, py_compile, sys
 for line in sys.stdin.read().splitlines():
     path, source, tag, level = line.split("\\0")
     try:
-        os.remove(path)
-        if tag == sys.implementation.cache_tag:
+        if tag == sys.implementation.cache_tag:  # others are not imported here
+            os.remove(path)
             mode = py_compile.PycInvalidationMode.TIMESTAMP
             py_compile.compile(source, path, doraise=True, optimize=int(level), invalidation_mode=mode)
     except Exception:
