@@ -3,12 +3,17 @@
 import json
 import marshal
 import os
+import py_compile
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from projects import PYTHON, copy_project
 from workspace import MEASURED, MEASURING, make_wheel
+
+from kernels_bench_tools.run.environment.installed import Installed
 
 A, B = "op/impls/a.md", "op/impls/b.md"
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
@@ -94,6 +99,23 @@ def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace
     for path in written:
         code = marshal.loads(path.read_bytes()[16:])
         assert 1 in code.co_consts, path
+
+
+def test_bytecode_that_is_right_stays_and_bytecode_that_crashes_python_is_removed(tmp_path):
+    source = tmp_path / "lib" / "mine.py"
+    source.parent.mkdir()
+    source.write_text("VALUE = 1\n")
+    (tmp_path / "environment").mkdir()
+    made = Path(py_compile.compile(source))
+    before = made.stat()
+    files = Installed(sys.executable, tmp_path / "environment", [source.parent])
+    assert files.change() == ""
+    assert made.stat() == before
+
+    made.write_bytes(made.read_bytes()[:16] + b"\xe3" + bytes(40))
+
+    assert files.change() == ""
+    assert not made.exists() or marshal.loads(made.read_bytes()[16:]).co_consts[0] == 1
 
 
 def test_bytecode_that_python_writes_is_no_change(workspace, wheels):

@@ -2,8 +2,8 @@
 
 The states of files (size, times and inode) are compared before and after each process of a cell. A file whose state
 differs is right if it is as its package's ``RECORD`` says: uv links files from its cache, and each link that it makes
-changes the state of the file in all environments. Bytecode, which Python writes when a cell imports something, is not
-compared: what is new is compiled again, from its source and by a process without any code of the environment.
+changes the state of the file in all environments. Bytecode, which Python writes when a cell imports something, is
+compiled again from its source if it is not the same, by a process without any code of the environment.
 """
 
 from __future__ import annotations
@@ -42,14 +42,24 @@ _AT_ONCE = 400
 """How many files one thread or process looks at."""
 
 _COMPILE = """
-import os, py_compile, sys
+import importlib.util, marshal, os, py_compile, sys
 for line in sys.stdin.read().splitlines():
     path, source, tag, level = line.split("\\0")
+    if tag != sys.implementation.cache_tag:  # not imported here
+        continue
     try:
-        if tag == sys.implementation.cache_tag:  # others are not imported here
-            os.remove(path)
-            mode = py_compile.PycInvalidationMode.TIMESTAMP
-            py_compile.compile(source, path, doraise=True, optimize=int(level), invalidation_mode=mode)
+        about = os.stat(source)
+        times = (int(about.st_mtime).to_bytes(8, "little")[:4], about.st_size.to_bytes(8, "little")[:4])
+        with open(path, "rb") as file, open(source, "rb") as text:
+            head, code = file.read(16), compile(text.read(), source, "exec", 0, True, int(level))
+            if head == b"".join((importlib.util.MAGIC_NUMBER, bytes(4), *times)) and marshal.loads(file.read()) == code:
+                continue
+    except Exception:
+        pass
+    try:
+        os.remove(path)
+        mode = py_compile.PycInvalidationMode.TIMESTAMP
+        py_compile.compile(source, path, doraise=True, optimize=int(level), invalidation_mode=mode)
     except Exception:
         pass
 """
@@ -181,7 +191,9 @@ class Installed:
         command = isolated_command(_COMPILE, self.python)
 
         def compile_again(some: list[str]) -> None:
-            subprocess.run(command, input="\n".join(some), capture_output=True, text=True, check=False)
+            done = subprocess.run(command, input="\n".join(some), capture_output=True, text=True, check=False)
+            for line in some if done.returncode else ():  # some bytecode makes the interpreter crash
+                Path(line.partition("\0")[0]).unlink(missing_ok=True)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_again, portions))
