@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -72,9 +73,7 @@ def count_flops(inputs: Inputs) -> int:
     return x.numel() * (2 * weight.shape[1] + (FLOPS_OF_SILU if activation else 0))
 
 
-def _workload(dtype: str, activation: str, prefix: str, *extents: int) -> Workload:
-    name = prefix + "_".join(f"{letter}{extent}" for letter, extent in zip("BDSW", extents, strict=True))
-    return Workload(name=name, axes=dict(zip(AXES, (*extents, activation), strict=True)), dtype=dtype)
+_workloads = partial(helpers.make_workloads, AXES, "B{batch}_D{dim}_S{seq_len}_W{width}".format)
 
 
 OPERATOR = Operator(
@@ -83,20 +82,22 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Sizes and dtype of huggingface/kernels-benchmarks.
-        "default": [
-            _workload("float32", "none", "", batch, dim, seq_len, width)
-            for batch in (2, 4)
-            for dim in (64, 2048)
-            for seq_len in (128, 512, 2048)
-            for width in (2, 4)
-        ],
-        "large": [
-            _workload("bfloat16", "silu", "", *extents, 4)
-            for extents in ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
-        ],
-        "decode": [_workload("bfloat16", "silu", "decode_", 1, 8192, tokens, 4) for tokens in (1, 8, 64)],
-        "cpu": [_workload("float32", "none", "cpu_", 1, 64, seq_len, 4) for seq_len in (128, 512, 2048)],
-        "smoke": [_workload("float32", "silu", "smoke_", 2, 8, 32, 4)],
+        "default": _workloads(
+            "float32",
+            "",
+            [(*sizes, "none") for sizes in product((2, 4), (64, 2048), (128, 512, 2048), (2, 4))],
+        ),
+        "large": _workloads(
+            "bfloat16",
+            "",
+            [
+                (*extents, 4, "silu")
+                for extents in ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
+            ],
+        ),
+        "decode": _workloads("bfloat16", "decode_", [(1, 8192, tokens, 4, "silu") for tokens in (1, 8, 64)]),
+        "cpu": _workloads("float32", "cpu_", [(1, 64, seq_len, 4, "none") for seq_len in (128, 512, 2048)]),
+        "smoke": _workloads("float32", "smoke_", ((2, 8, 32, 4, "silu"),)),
     },
     inputs=make_inputs,
     reference=reference,

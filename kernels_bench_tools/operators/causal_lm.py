@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,15 +23,17 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.models.baseline.forward_context import set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.config import DType, ModelConfig
+from kernels_bench_tools.models.config import ModelConfig
 from kernels_bench_tools.operators.decoder_layer import (
-    EPSILON,
     Forward,
     attended_pairs,
     batch_of,
     large_after_the_end,
+    model_config,
+    random_batch,
+    random_cos_sin,
 )
 from kernels_bench_tools.operators.mlp import MOST_MEAN
 
@@ -128,8 +129,7 @@ def reference(
 def random_model(device: str, config: ModelConfig) -> CausalLM:
     """Return a model with random weights, the same in every process; two are kept, such as one and its smaller version.
 
-    Products have a variance of 1, and so have logits. Angles are random: with the usual frequencies the first tokens and
-    the last columns hardly turn.
+    Products have a variance of 1, and so have logits.
     """
     model = build_model(config, device).eval().requires_grad_(False)
     generator = torch.Generator(device).manual_seed(0)
@@ -140,47 +140,33 @@ def random_model(device: str, config: ModelConfig) -> CausalLM:
         elif weight.dim() > 1 and "embed_tokens" not in name:
             weight.mul_(weight.shape[1] ** -0.5)
     rotary = model.model.layers[0].self_attn.rotary_emb  # shared by all layers
-    shape = config.max_position_embeddings, config.head_dim // 2
-    angle = torch.rand(shape, generator=generator, device=device) * (2 * math.pi)
-    rotary.cos_sin_cache.copy_(torch.cat((angle.cos(), angle.sin()), -1))
+    rotary.cos_sin_cache.copy_(random_cos_sin(config.max_position_embeddings, config.head_dim, generator))
     return model
 
 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
     """Return a random cache, tokens, what belongs to the batch, and a model, whose weights do not depend on the seed.
 
-    The blocks of the cache are dealt out in random order. Each sequence has ``context`` tokens, the last ``tokens`` of
-    which are new.
+    Each sequence has ``context`` tokens, the last ``tokens`` of which are new.
     """
     axes: Mapping[str, Any] = workload.axes
     kind, layers, sequences, tokens, context, hidden, heads, kv_heads, head_dim, inside, vocabulary, size = (
         axes[axis] for axis in AXES
     )
-    each = -(-context // size)
-    shape = (layers, 2, sequences * each, size, kv_heads, head_dim)
+    shape = (layers, 2, sequences * -(-context // size), size, kv_heads, head_dim)
     (kv_cache,) = helpers.random_tensors((shape,), workload.torch_dtype, device, seed)
     generator = torch.Generator().manual_seed(seed)
-    tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
+    batch = random_batch(sequences, tokens, context, size, generator)
     input_ids = torch.randint(vocabulary, (sequences * tokens,), generator=generator)
-    positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, size)
-    config = ModelConfig(
-        name="model",
-        model_type=kind,
-        hidden_size=hidden,
-        intermediate_size=inside,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocabulary,
-        max_position_embeddings=max(context, POSITIONS),
-        rms_norm_eps=EPSILON,
-        rope_theta=1.0,
-        dtype=cast(DType, workload.dtype),
+    config = model_config(
+        *(kind, hidden, heads, kv_heads, head_dim, inside),
+        layers=layers,
+        vocabulary=vocabulary,
+        positions=max(context, POSITIONS),
+        dtype=workload.dtype,
     )
     model = random_model(str(kv_cache.device), config)
-    given = (input_ids, positions, batch.slot_mapping, tables, batch.seq_lens)
-    return kv_cache, *(one.to(device) for one in given), model, context
+    return kv_cache, *(value.to(device) for value in (input_ids, *batch)), model, context
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:

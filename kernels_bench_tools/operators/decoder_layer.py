@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,37 +52,44 @@ Forward = Callable[..., Any]
 Layer = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
-def _kind(bias: bool, qk_norm: bool) -> Literal["llama", "qwen2", "qwen3"]:
-    return "qwen3" if qk_norm else "qwen2" if bias else "llama"
-
-
-def _module(
-    kernels: tuple[tuple[type[nn.Module], Forward], ...],
-    kind: Literal["llama", "qwen2", "qwen3"],
+def model_config(
+    kind: Any,
     hidden: int,
     heads: int,
     kv_heads: int,
     head_dim: int,
     intermediate: int,
-    eps: float,
-) -> LlamaDecoderLayer:
-    """Return a layer without weights, in which these kernels are replaced."""
-    config = ModelConfig(
-        name="layer",
+    eps: float = EPSILON,
+    *,
+    layers: int = 1,
+    vocabulary: int = 1,
+    positions: int = 1,
+    dtype: Any = "bfloat16",
+) -> ModelConfig:
+    """Return a model with layers of these sizes; what its positions turn by is given to it."""
+    return ModelConfig(
+        name="model",
         model_type=kind,
         hidden_size=hidden,
         intermediate_size=intermediate,
-        num_hidden_layers=1,
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
-        vocab_size=1,
-        max_position_embeddings=1,
+        vocab_size=vocabulary,
+        max_position_embeddings=positions,
         rms_norm_eps=eps,
         rope_theta=1.0,
+        dtype=dtype,
     )
+
+
+def _module(kernels: tuple[tuple[type[nn.Module], Forward], ...], *sizes: Any) -> LlamaDecoderLayer:
+    """Return a layer without weights, of a :func:`model_config` of these sizes, in which these kernels are replaced."""
+    config = model_config(*sizes)
     with torch.device("meta"):
-        module = LlamaDecoderLayer(config, RotaryEmbedding(head_dim, max_position_embeddings=1, base=1.0))
+        rotary = RotaryEmbedding(config.head_dim, max_position_embeddings=1, base=1.0)
+        module = LlamaDecoderLayer(config, rotary)
     for one in module.modules():
         for replaced, forward in kernels:
             if type(one) is replaced:
@@ -112,7 +119,8 @@ def layer_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Laye
         given = {name: weight for name, weight in zip(WEIGHTS, weights, strict=True) if weight is not None}
         heads = given["self_attn.o_proj.weight"].shape[1] // kv_cache.shape[-1]
         inside = given["mlp.down_proj.weight"].shape[1]
-        kind = _kind("self_attn.qkv_proj.bias" in given, "self_attn.q_norm.weight" in given)
+        biased = "qwen2" if "self_attn.qkv_proj.bias" in given else "llama"
+        kind = "qwen3" if "self_attn.q_norm.weight" in given else biased
         module = module_of(kind, hidden.shape[1], heads, *kv_cache.shape[-2:], inside, eps)
         module.self_attn.kv_cache = kv_cache
         given["self_attn.rotary_emb.cos_sin_cache"] = cos_sin
@@ -138,6 +146,23 @@ def batch_of(slots: Tensor, block_tables: Tensor, seq_lens: Tensor, context: int
     )
 
 
+def random_batch(
+    sequences: int, tokens: int, context: int, block_size: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return positions, slots, block tables and lengths; the blocks of the cache are dealt out in random order."""
+    each = -(-context // block_size)
+    tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
+    positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, block_size)
+    return positions, batch.slot_mapping, tables, batch.seq_lens
+
+
+def random_cos_sin(positions: int, head_dim: int, generator: torch.Generator) -> Tensor:
+    """Return (positions, head_dim) of random angles: with the usual frequencies the first tokens and the last columns hardly turn."""
+    shape = positions, head_dim // 2
+    angle = torch.rand(shape, generator=generator, device=generator.device) * (2 * math.pi)
+    return torch.cat((angle.cos(), angle.sin()), -1)
+
+
 torch_layer = layer_with()
 
 
@@ -155,17 +180,15 @@ def reference(hidden: Tensor, residual: Tensor | None, kv_cache: Tensor, *rest: 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
     """Return random inputs as :func:`reference` describes them: an earlier layer's results, a cache, and weights.
 
-    The blocks of the cache are dealt out in random order. Each sequence has ``context`` tokens, the last ``tokens`` of
-    which are new. Products have a variance of 1. Angles are random: with the usual frequencies the first tokens and
-    the last columns hardly turn.
+    Each sequence has ``context`` tokens, the last ``tokens`` of which are new. Products have a variance of 1.
     """
     sizes = (int(workload.axes[axis]) for axis in AXES[2:])
     sequences, tokens, context, columns, heads, kv_heads, head_dim, inside, block_size = sizes
     dtype, kind = workload.torch_dtype, workload.axes["kind"]
-    each = -(-context // block_size)
+    blocks = sequences * -(-context // block_size)
     rows, projected = sequences * tokens, (heads + 2 * kv_heads) * head_dim
     shapes = [
-        *((rows, columns), (rows, columns), (2, sequences * each, block_size, kv_heads, head_dim)),
+        *((rows, columns), (rows, columns), (2, blocks, block_size, kv_heads, head_dim)),
         *((columns,), (projected, columns), (projected,), (head_dim,), (head_dim,)),
         *((columns, heads * head_dim), (columns,), (2 * inside, columns), (columns, inside)),
     ]
@@ -177,16 +200,13 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
             weight.mul_(weight.shape[1] ** -0.5)
     left_out = {"llama": (2, 3, 4), "qwen2": (3, 4), "qwen3": (2,)}[str(kind)]
     generator = torch.Generator().manual_seed(seed)
-    tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
-    positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, block_size)
-    angle = torch.rand((context, head_dim // 2), generator=generator) * (2 * math.pi)
-    indices = (positions, batch.slot_mapping, tables, batch.seq_lens)
+    indices = random_batch(sequences, tokens, context, block_size, generator)
     return (
         hidden,
         residual if workload.axes["residual"] else None,
         kv_cache,
         *(one.to(device) for one in indices),
-        torch.cat((angle.cos(), angle.sin()), -1).to(device=device, dtype=dtype),
+        random_cos_sin(context, head_dim, generator).to(device=device, dtype=dtype),
         *(None if number in left_out else weight for number, weight in enumerate(weights)),
         EPSILON,
         context,

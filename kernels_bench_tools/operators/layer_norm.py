@@ -56,8 +56,8 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES, shapes, make_inputs, x.device)
 
 
-def _workload(name: str, batch: int, seq_len: int, hidden_dim: int, dtype: str) -> Workload:
-    return Workload(name=name, axes=dict(zip(AXES, (batch, seq_len, hidden_dim), strict=True)), dtype=dtype)
+_workloads = partial(helpers.make_workloads, AXES, "LN_B{batch}_S{seq_len}_D{hidden_dim}".format)
+_small = partial(helpers.make_workloads, AXES, "S{seq_len}_D{hidden_dim}".format, "float32")
 
 
 OPERATOR = Operator(
@@ -66,18 +66,14 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Sizes of huggingface/kernels-benchmarks.
-        "default": [
-            _workload(f"LN_B16_S{seq_len}_D{hidden_dim}", 16, seq_len, hidden_dim, "bfloat16")
-            for seq_len in (2048, 4096)
-            for hidden_dim in (4096, 8192)
-        ],
-        "large": [_workload("LN_B1_S65536_D4096", 1, 65536, 4096, "bfloat16")],
+        "default": _workloads(
+            "bfloat16", "", [(16, seq_len, columns) for seq_len in (2048, 4096) for columns in (4096, 8192)]
+        ),
+        "large": _workloads("bfloat16", "", ((1, 65536, 4096),)),
         # One token, a few, and a small batch: a decoding step.
-        "decode": [_workload(f"LN_B{tokens}_S1_D4096", tokens, 1, 4096, "bfloat16") for tokens in (1, 8, 64)],
-        "cpu": [
-            _workload(f"cpu_S{seq_len}_D1024", 1, seq_len, 1024, "float32") for seq_len in (128, 256, 512)
-        ],
-        "smoke": [_workload("smoke_S32_D256", 2, 32, 256, "float32")],
+        "decode": _workloads("bfloat16", "", [(tokens, 1, 4096) for tokens in (1, 8, 64)]),
+        "cpu": _small("cpu_", [(1, seq_len, 1024) for seq_len in (128, 256, 512)]),
+        "smoke": _small("smoke_", ((2, 32, 256),)),
     },
     inputs=make_inputs,
     reference=reference,

@@ -77,24 +77,17 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "queries x30", (query * 30, keys, values, *rest)  # exp overflows unless the maximum is subtracted
     yield "one token each", (query, keys, values, tables, torch.ones_like(lengths))
     huge = keys.clone()
-    huge[tables[:, -1], -1] = (
-        torch.finfo(keys.dtype).max ** 0.5
-    )  # of the last slots, which then belong to no sequence
-    yield "large keys after the end", (query, huge, values, tables, lengths.clamp(max=_slots(inputs) - 1))
-    yield (
-        "a shared first block",
-        (query, keys, values, torch.cat((tables[:1, :1].expand(len(tables), 1), tables[:, 1:]), 1), lengths),
-    )
+    huge[tables[:, -1], -1] = torch.finfo(keys.dtype).max ** 0.5  # in the last slots, of no sequence
+    slots = tables.shape[1] * keys.shape[1]
+    yield "large keys after the end", (query, huge, values, tables, lengths.clamp(max=slots - 1))
+    shared = torch.cat((tables[:1, :1].expand(len(tables), 1), tables[:, 1:]), 1)
+    yield "a shared first block", (query, keys, values, shared, lengths)
     yield "padded heads", (*helpers.padded_differently(query, keys, values), *rest)
     yield "heads first in memory", (query, helpers.transposed(keys, 1), helpers.transposed(values, 1), *rest)
     pairs = torch.stack((keys, values), 1)
     yield "a block's keys and values side by side", (query, pairs[:, 0], pairs[:, 1], *rest)
     yield "int32 tables and lengths", (query, keys, values, tables.int(), lengths.int())
     yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, query.device)
-
-
-def _slots(inputs: Inputs) -> int:
-    return int(inputs[3].shape[1] * inputs[1].shape[1])
 
 
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -92,10 +93,7 @@ OPERATOR = Operator(
             "",
             [
                 (batch, seq_len, heads, heads, head_dim)
-                for batch in (1, 2)
-                for seq_len in (128, 512, 2048)
-                for heads in (8, 32)
-                for head_dim in (64, 128)
+                for batch, seq_len, heads, head_dim in product((1, 2), (128, 512, 2048), (8, 32), (64, 128))
             ],
         ),
         "large": _workloads(
