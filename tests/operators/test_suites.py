@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from kernels_bench_tools.records.suite import read_suite
-
 from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.results.suite import read_suite
 
 SUITE = read_suite(Path(__file__).parents[2] / "suites" / "trainscale.toml")
 
