@@ -1,10 +1,12 @@
-"""Load a kernel into this process, and list the loaded ones."""
+"""Load a kernel into this process, for notebooks and for transformers, and list the loaded ones."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,13 @@ def prepare(
     if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
         expected = 'a list such as ["org", "org/repo"]'
         raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
-    seconds = _deadline()
+    value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not seconds > 0:
+        raise KbtError(DEADLINE, f"is {value!r}", "a number of seconds above 0")
     if reason := switched_off():
         raise HubError(HubStatus.DISABLED, reason)
     try:
@@ -112,17 +120,6 @@ def dependency_reference(kernel: Any) -> KernelReference:
     """Return the reference for a ``kernels.KernelDependency`` in a build's metadata."""
     pin = kernel.version
     return parse_reference(kernel.repo_id, getattr(pin, "version", None), getattr(pin, "revision", None))
-
-
-def _deadline() -> float:
-    value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not seconds > 0:
-        raise KbtError(DEADLINE, f"is {value!r}", "a number of seconds above 0")
-    return seconds
 
 
 def _current_device() -> str:
@@ -191,3 +188,47 @@ def _select(module: Any, reference: KernelReference) -> Any:
         there = ", ".join(sorted(one for one in dir(holder) if not one.startswith("_"))[:12]) or "none"
         raise HubError(HubStatus.NO_SUCH_LAYER, f"{reference.name} has no {kind} {name}; it has: {there}")
     return getattr(holder, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubLayer:
+    """A layer of a kernel; has the arguments and methods of ``kernels.LayerRepository`` that ``kernelize`` uses.
+
+    That one requests the revision from the hub first, even for kernels that were built from source.
+    """
+
+    repo_id: str
+    layer_name: str
+    revision: str | None = None
+    version: int | None = None
+    trust_remote_code: bool = False
+
+    def load(self) -> Any:
+        """Return the layer's class; raise ``HubError`` if it is not available."""
+        trust = [self.repo_id] if self.trust_remote_code else []
+        reference = f"{self.repo_id}:{self.layer_name}"
+        return get_kernel(reference, version=self.version, revision=self.revision, trust=trust)
+
+
+def use_in_transformers() -> None:
+    """Let transformers find its kernels as :func:`get_kernel` does: those of its table and of ``KernelConfig``, and attention."""
+    hub_kernels: Any = import_module("transformers.integrations.hub_kernels")
+    # It makes its table at the first use_kernels=True.
+    hub_kernels.LayerRepository = HubLayer
+    hub_kernels.get_kernel_hub = _module
+    if find_spec("kernels"):
+        kernels: Any = import_module("kernels")
+        kernels.LayerRepository = HubLayer  # where KernelConfig imports it from
+
+
+def _module(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    trust_remote_code: bool = False,
+    **_: Any,
+) -> Any:
+    """Return a kernel; the arguments are those of ``kernels.get_kernel``."""
+    trust = [repo_id] if trust_remote_code else []
+    return get_kernel(repo_id, version=version, revision=revision, trust=trust)

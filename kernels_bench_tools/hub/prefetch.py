@@ -24,37 +24,31 @@ def main(path: Path) -> int:
     """
     from kernels._rust import KernelLock, KernelLocks
 
-    statuses, code = [], 0
+    requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
     try:
-        requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
         locks = read_locks(path) if path.exists() else {}
-        entries = {one: locks[one] for one in locks}
-        for request in requests:
-            try:
-                for reference, fetched in fetch(request):
-                    statuses.append(fetched.status)
-                    if fetched.status == HubStatus.OK and not reference.bounds:
-                        entries[dependency_of(reference)] = KernelLock(fetched.commit)
-                        _write(path, KernelLocks(entries).to_json())
-                    print(msgspec.json.encode(fetched).decode(), flush=True)
-            except KbtError as error:
-                code = _mistake(error)
     except KbtError as error:
-        return _mistake(error)
-    return code or (0 if set(statuses) <= {HubStatus.OK} else 2)
-
-
-def _mistake(error: KbtError) -> int:
-    print(f"kbt: {error}", file=sys.stderr)
-    return 3
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
+        print(f"kbt: {error}", file=sys.stderr)
+        return 3
+    entries = {kernel: locks[kernel] for kernel in locks}
+    code = 0
+    for request in requests:
+        try:
+            for reference, fetched in fetch(request):
+                if fetched.status != HubStatus.OK:
+                    code = max(code, 2)
+                elif not reference.bounds:
+                    entries[dependency_of(reference)] = KernelLock(fetched.commit)
+                    try:
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        write_atomically(path, KernelLocks(entries).to_json().encode())
+                    except OSError as error:
+                        raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
+                print(msgspec.json.encode(fetched).decode(), flush=True)
+        except KbtError as error:
+            print(f"kbt: {error}", file=sys.stderr)
+            code = 3
+    return code
 
 
 def fetch(request: KernelRequest) -> Iterator[tuple[KernelReference, FetchedKernel]]:
@@ -73,15 +67,11 @@ def fetch(request: KernelRequest) -> Iterator[tuple[KernelReference, FetchedKern
             if reference.folder or reference.name in seen:
                 continue
             seen.add(reference.name)
-            found = resolve_on_hub(reference, options)
-            queue += [dependency_reference(one) for one in found.build.metadata.kernel_depends]
-            commit, variant, notes = found.info.commit, found.info.variant, found.info.notes
-            yield (
-                reference,
-                FetchedKernel(
-                    reference=name, status=HubStatus.OK, commit=commit, variant=variant, notes=notes
-                ),
-            )
+            build, info = resolve_on_hub(reference, options)
+            queue += map(dependency_reference, build.metadata.kernel_depends)
+            fetched = FetchedKernel(reference=name, status=HubStatus.OK, commit=info.commit)
+            fetched.variant, fetched.notes = info.variant, info.notes
+            yield reference, fetched
     except HubError as error:
         yield reference, FetchedKernel(reference=name, status=error.status, reason=error.reason)
 

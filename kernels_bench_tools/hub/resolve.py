@@ -73,9 +73,9 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
     """Return the build that ``reference`` means here, with its files checked."""
     if folder := _override(reference):
         return _from_folder(reference, folder, options)
-    if commit := _locked_commit(reference):
-        known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
-        return _from_known(reference, known, "lock", options) or _download_locked(reference, commit, options)
+    lock = None if reference.bounds else find_lock(_base_folder())
+    if lock and (entry := read_locks(lock).get(dependency_of(reference))):
+        return _from_lock(reference, entry.commit, options)
     if local := _from_source_build(reference, options):
         return local
     earlier = find_answer(reference.repo, reference.pin) if reference.is_fixed else None
@@ -103,15 +103,6 @@ def read_locks(path: Path) -> KernelLocks:
         raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
     except ValueError as error:
         raise KbtError(str(path), f"is not a lock file of kernels ({error})", "", remedy) from None
-
-
-def _locked_commit(reference: KernelReference) -> str:
-    """Return the commit that the project's lock names for this version or revision; empty if it names none."""
-    path = find_lock(_base_folder())
-    if path is None or reference.bounds:
-        return ""
-    entry = read_locks(path).get(dependency_of(reference))
-    return entry.commit if entry else ""
 
 
 def resolve_on_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
@@ -193,7 +184,10 @@ def _from_known(
     return None
 
 
-def _download_locked(reference: KernelReference, commit: str, options: ResolveOptions) -> ResolvedKernel:
+def _from_lock(reference: KernelReference, commit: str, options: ResolveOptions) -> ResolvedKernel:
+    known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
+    if local := _from_known(reference, known, "lock", options):
+        return local
     if _is_offline():
         reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
         raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")

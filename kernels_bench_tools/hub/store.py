@@ -135,7 +135,7 @@ def digest_build(build: LocalKernel) -> BuildFiles:
 
 
 def check_files(build: LocalKernel, repo: str, expected: BuildFiles | None) -> str:
-    """Return the digest over a build's files, after checking them against those that were downloaded."""
+    """Return the digest over a build's files, after checking them against those that were downloaded and published."""
     now = digest_build(build)
     if expected is not None:
         if missing := sorted(expected.files.keys() - now.files.keys()):
@@ -143,7 +143,17 @@ def check_files(build: LocalKernel, repo: str, expected: BuildFiles | None) -> s
         changed = [name for name, digest in now.files.items() if expected.files.get(name) != digest]
         if changed:
             raise _changed(repo, build, changed, "when it was downloaded")
-    _check_published_digest(build, repo)
+    published = build.metadata.digest
+    if published is not None:
+        from kernels._rust import Digest, DigestValidationError
+
+        try:
+            published.validate(Digest.hash_variant(published.algorithm, build.variant_path))
+        except DigestValidationError as error:
+            names = {getattr(violation, "path", str(violation)) for violation in error.violations}
+            if changed := sorted(name for name in names if not _is_bytecode(name)):
+                since = "built" if read_source_build(build) else "published"
+                raise _changed(repo, build, changed, f"when it was {since}") from error
     return now.digest
 
 
@@ -166,22 +176,6 @@ def describe_source_build(made: SourceBuild) -> str:
     parts = [*made.compilers, *(f"sm_{arch.replace('.', '')}" for arch in made.archs), f"torch {made.torch}"]
     left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
     return f"built from source with {', '.join(parts)}{left_out}"
-
-
-def _check_published_digest(build: LocalKernel, repo: str) -> None:
-    published = build.metadata.digest
-    if published is None:
-        return
-    from kernels._rust import Digest, DigestValidationError
-
-    try:
-        published.validate(Digest.hash_variant(published.algorithm, build.variant_path))
-    except DigestValidationError as error:
-        names = {getattr(violation, "path", str(violation)) for violation in error.violations}
-        changed = sorted(name for name in names if not _is_bytecode(name))
-        if changed:
-            since = "built" if read_source_build(build) else "published"
-            raise _changed(repo, build, changed, f"when it was {since}") from error
 
 
 def _is_bytecode(name: str) -> bool:

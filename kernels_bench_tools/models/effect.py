@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from kernels_bench_tools.hub import loaded_kernels
-from kernels_bench_tools.hub.layer import use_in_transformers
+from kernels_bench_tools.hub.kernel import use_in_transformers
 from kernels_bench_tools.measure.device.environment import (
     describe_device,
     describe_environment,

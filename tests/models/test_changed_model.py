@@ -11,7 +11,7 @@ from changed_models import LAYERS, NORMS, HubNorm, InferenceNorm, measured, requ
 from kernels import Mode
 from torch import Tensor, nn
 
-from kernels_bench_tools.hub.layer import HubLayer
+from kernels_bench_tools.hub.kernel import HubLayer
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.effect import run_model
 from kernels_bench_tools.models.forward_pass import transformers_model
