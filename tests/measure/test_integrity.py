@@ -321,7 +321,7 @@ class TestTimers:
             (builtins, "len", partial(len)),
             (calls_module, "len", partial(len)),  # hides the built-in function there
         ],
-        ids=str,
+        ids=lambda one: getattr(one, "__name__", one if isinstance(one, str) else type(one).__name__),
     )
     def test_a_replaced_function_is_detected(self, guard: Guard, owner: Any, name: str, value: Any) -> None:
         had, original = name in vars(owner), getattr(owner, name, None)
