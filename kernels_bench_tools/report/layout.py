@@ -80,6 +80,28 @@ def render(
     title = notebook_title(notebook) if notebook.path != "index.md" else project.title
     above = [(project.title, paths.FRONT), (owner.title, owner.page) if owner else parent]
     body = body or Body()
+    related = [("Ranking", owner.page)] if owner else []
+    if owner:
+        labels = {"models": "Shapes of models", "backward": "Backward"}
+        related += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
+        for combined in owner.combined:
+            name = notebook_title(combined).removeprefix(f"{owner.title}: ")
+            related.append((name[:1].upper() + name[1:], paths.page_path(combined.path)))
+    navigation = [
+        ("Report", paths.FRONT),
+        *([("Models", paths.MODELS)] if site.models.keys else []),
+        ("Method", paths.METHOD),
+        ("Accuracy", paths.SELFCHECK),
+        ("Failures", paths.STATUS),
+        ("Devices", paths.DEVICES),
+        *((one.device.name, one.path) for one in site.devices),
+        (paths.REPORT, paths.REPORT),
+    ]
+
+    def marked(links: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
+        """Return label, URL, and whether it is this page."""
+        return [(label, page.url(path), path == page.path) for label, path in links]
+
     common = {
         "project": project,
         "page": page,
@@ -99,29 +121,7 @@ def render(
         "selfcheck_url": page.url(paths.SELFCHECK),
         "method_url": page.url(paths.METHOD),
         "source": site.links.source(notebook.path) if notebook.digest else "",
-        "related": _related(page, owner),
-        "navigation": _navigation(site, page),
+        "related": marked(related),
+        "navigation": marked(navigation),
     }
     return environment().get_template(template).render(common | context)
-
-
-def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, bool]]:
-    """Return the pages of an operator: label, URL, and whether it is this one."""
-    if owner is None:
-        return []
-    pages = [("Ranking", owner.page)]
-    labels = {"models": "Shapes of models", "backward": "Backward"}
-    pages += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
-    for notebook in owner.combined:
-        title = notebook_title(notebook).removeprefix(f"{owner.title}: ")
-        pages.append((title[:1].upper() + title[1:], paths.page_path(notebook.path)))
-    return [(label, page.url(path), path == page.path) for label, path in pages]
-
-
-def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:
-    pages = [("Report", paths.FRONT), *([("Models", paths.MODELS)] if site.models.keys else [])]
-    pages += [("Method", paths.METHOD), ("Accuracy", paths.SELFCHECK)]
-    pages += [("Failures", paths.STATUS), ("Devices", paths.DEVICES)]
-    pages += [(one.device.name, one.path) for one in site.devices]
-    pages.append((paths.REPORT, paths.REPORT))
-    return [(label, page.url(path), path == page.path) for label, path in pages]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import zip_longest
 
 import msgspec
@@ -97,40 +97,34 @@ def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) ->
     return chapters
 
 
-def operator_page(site: Site, operator: OperatorReport) -> str:
-    """Return an operator's page: its description and the results on each device."""
-    path = posixpath.join(operator.folder, "index.md")
-    notebook = operator.index or blank_notebook(operator.title, path=path)
-    page, views, body = _open(site, notebook, operator.anchors)
-    if not any(part.kind == "results" for part in body.parts):
-        # Results come after the introduction, before any chapter.
-        body.parts.insert(body.introduction(), Part("results"))
-    return _operator_page(site, operator, page, notebook, body, views)
-
-
 _RESULTS = {
     "models": "Results for the shapes that models call it with, in a prefill and in decoding.",
     "backward": "Results of the backward pass, which is timed separately from the forward pass.",
 }
 
 
-def results_page(site: Site, operator: OperatorReport, kind: str) -> str:
-    """Return the page of those results of an operator that are not on its main page."""
-    page = Page(operator.results_pages[kind], site.links, {"main", *operator.anchors})
-    notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
-    return _operator_page(site, operator, page, notebook, Body(parts=[Part("results")]))
-
-
-def _operator_page(
-    site: Site,
-    operator: OperatorReport,
-    page: Page,
-    notebook: NotebookRun,
-    body: Body,
-    views: CellViews | None = None,
-) -> str:
+def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
+    """Return an operator's page: its description and its results on each device; those of a ``kind`` on a further page."""
+    views = None
+    if kind:
+        page = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors})
+        notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
+        body = Body(parts=[Part("results")])
+    else:
+        path = posixpath.join(operator.folder, "index.md")
+        notebook = operator.index or blank_notebook(operator.title, path=path)
+        page, views, body = _open(site, notebook, operator.anchors)
+        if not any(part.kind == "results" for part in body.parts):
+            # Results come after the introduction, before any chapter.
+            body.parts.insert(body.introduction(), Part("results"))
     shown = operator.on(page.path)
-    chart = _chart(operator, page)
+    chart = None
+    if operator.chart:
+        is_on = _is_on(operator, page)
+        chart = artifacts.figure_preview(
+            operator.chart, page, lambda panel: is_on(panel) and panel.chart == operator.first_chart
+        )
+        chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
     return render(
         site,
@@ -163,17 +157,6 @@ def _operator_page(
             for model, calls in site.models.used_by(name)
         ],
     )
-
-
-def _chart(operator: OperatorReport, page: Page) -> ArtifactPreview | None:
-    """Return the latency chart with the panels of this page; those of other metrics are in a script."""
-    if operator.chart is None:
-        return None
-    shown = _is_on(operator, page)
-    found = artifacts.figure_preview(
-        operator.chart, page, lambda panel: shown(panel) and panel.chart == operator.first_chart
-    )
-    return replace(found, data=[*found.data, _records(operator, page)])
 
 
 def charts_script(operator: OperatorReport, page: Page) -> str:
@@ -302,20 +285,18 @@ def model_page(site: Site, key: str) -> str:
             )
             code[f"{folder}/{name}"] = [cell.code for cell in notebook.cells]
 
-    @cache
-    def drawn(number: int) -> dict[str, Markup]:
-        """Return the charts of a summary by the phases for which something was predicted."""
-        one = effects[number]
-        svg = draw_effect(one) if one.predicted_phases else b""
-        _, url = notebooks.get(one.implementations[0], ("", ""))
-        return {
-            panel.view.removeprefix(f"{one.device.slug}-"): panel.inlined(lambda _: url or None)
-            for panel in read_panels(svg)
-        }
+    drawn: dict[int, dict[str, Markup]] = {}
 
     def ladders(summary: EffectSummary) -> dict[str, Markup]:
-        """Return the charts of a summary; none if they cannot be drawn here."""
-        return drawn(next(number for number, one in enumerate(effects) if one is summary))
+        """Return the charts of a summary by the phases with a prediction; none if they cannot be drawn here."""
+        if id(summary) not in drawn:
+            _, url = notebooks.get(summary.implementations[0], ("", ""))
+            svg = draw_effect(summary) if summary.predicted_phases else b""
+            drawn[id(summary)] = {
+                panel.view.removeprefix(f"{summary.device.slug}-"): panel.inlined(lambda _: url or None)
+                for panel in read_panels(svg)
+            }
+        return drawn[id(summary)]
 
     return render(
         site,
@@ -351,8 +332,9 @@ def selfcheck_page(site: Site) -> str:
         "Accuracy of the timing",
         "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes.",
     )
-    page = Page(paths.SELFCHECK, site.links)
-    return render(site, "selfcheck.html.j2", page, notebook, selfchecks=site.selfchecks)
+    return render(
+        site, "selfcheck.html.j2", Page(paths.SELFCHECK, site.links), notebook, selfchecks=site.selfchecks
+    )
 
 
 def devices_page(site: Site) -> str:

@@ -11,10 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
-from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -50,9 +48,15 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     ]
     body = Body()
     prose = [stream for stream in streams if not isinstance(stream, CellRun)]
-    if prose and streams[0] is prose[0]:
-        _take_title(prose[0], markdown, body)
-    _demote(prose)
+    if prose and (first := prose[0]) is streams[0] and len(first) >= 3 and first[0].tag == "h1":
+        # markdown-it escapes all but the author's raw HTML.
+        title = markdown.renderer.render(first[1].children or [], markdown.options, {})
+        body.title, body.title_id = Markup(title), str(first[0].attrGet("id") or "")  # noqa: S704
+        del first[:3]
+    headings = [token for tokens in prose for token in tokens if token.type.startswith("heading_")]
+    if any(token.tag == "h1" for token in headings):
+        for token in headings:
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
     for stream in streams:
         if isinstance(stream, CellRun):
             body.parts.append(Part("cell", cell=stream))
@@ -73,7 +77,9 @@ def _markdown(raw_html: bool) -> MarkdownIt:
     )
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
-    markdown.add_render_rule("placeholder", _inline_placeholder)
+    markdown.add_render_rule(
+        "placeholder", lambda _, tokens, index, *_rest: str(Markup.escape(f"![{tokens[index].content}]"))
+    )
     replace_tags(markdown, TABLE_RULES)
     return markdown
 
@@ -96,12 +102,6 @@ def _placeholder(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _inline_placeholder(
-    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: EnvType
-) -> str:
-    return str(Markup.escape(f"![{tokens[index].content}]"))
-
-
 def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
     for token in tokens:
         for child in token.children or ():
@@ -110,24 +110,6 @@ def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
                 if isinstance(url, str):
                     child.attrSet(name, page.links.rewrite(url, page.folder, page.path))
             _rewrite_links([child], page)
-
-
-def _take_title(tokens: list[Token], markdown: MarkdownIt, body: Body) -> None:
-    if len(tokens) >= 3 and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
-        inline = tokens[1].children or []
-        # markdown-it escapes all but the author's raw HTML.
-        body.title = Markup(markdown.renderer.render(inline, markdown.options, {}))  # noqa: S704
-        body.title_id = str(tokens[0].attrGet("id") or "")
-        del tokens[:3]
-
-
-def _demote(streams: Iterable[list[Token]]) -> None:
-    headings = [
-        token for tokens in streams for token in tokens if token.type in {"heading_open", "heading_close"}
-    ]
-    if any(token.tag == "h1" for token in headings):
-        for token in headings:
-            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
 
 
 def _is_chapter(token: Token) -> bool:
@@ -158,7 +140,9 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         names = _standing_alone(tokens, index)
         if names:
             yield from flush()
-            yield from map(_placeholder_of, names)
+            for kind, _, name in (name.partition(":") for name in names):
+                # The order of the operators was read by find_operators.
+                yield Part(kind, name="" if kind == OPERATORS else name.strip())
             index += 3
             continue
         if _is_chapter(tokens[index]):
@@ -166,12 +150,6 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         chunk.append(tokens[index])
         index += 1
     yield from flush()
-
-
-def _placeholder_of(text: str) -> Part:
-    """Return a placeholder; the order of the operators was read by :func:`find_operators`."""
-    kind, _, name = text.partition(":")
-    return Part(kind, name="" if kind == OPERATORS else name.strip())
 
 
 def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:

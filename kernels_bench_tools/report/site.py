@@ -195,7 +195,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
             found[charts_script(path)] = key, partial(pages.charts_script, operator, Page(path, site.links))
         found[operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
         for kind, path in operator.further_pages.items():
-            found[path] = key, partial(pages.results_page, site, operator, kind)
+            found[path] = key, partial(pages.operator_page, site, operator, kind)
         for notebook in operator.combined:
             found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
         for notebook in operator.implementations:

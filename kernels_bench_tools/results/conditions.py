@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.records.codec import ignore, read_records
-from kernels_bench_tools.records.record import Clocks, FirstCall, Record
+from kernels_bench_tools.records.record import FirstCall, Record
 from kernels_bench_tools.text import grouped
 
 
@@ -48,14 +48,12 @@ def _details(records: Sequence[Record]) -> Details:
         for workload, found in calls.items()
     }
     clocks = [record.clocks for record in records if record.clocks is not None]
-    conditions = [*_clock_conditions(clocks), *_sentinel_conditions(records)]
-    return Details(first_calls=first, conditions=[(name, value) for name, value in conditions if value])
-
-
-def _clock_conditions(clocks: Sequence[Clocks]) -> list[tuple[str, str]]:
+    sentinels = grouped(
+        (name, ms) for record in records for name, found in record.sentinels.items() for ms in found
+    )
     reasons = sorted({reason for one in clocks for reason in one.throttle})
     others = max((one.other_processes for one in clocks), default=0)
-    return [
+    conditions = [
         ("SM clock", _span([one.sm_mhz for one in clocks], "MHz")),
         ("SM clock, lowest sample", _span([one.sm_mhz_min for one in clocks], "MHz")),
         ("SM clock, in the stream", _span([one.in_band_mhz for one in clocks], "MHz")),
@@ -64,14 +62,9 @@ def _clock_conditions(clocks: Sequence[Clocks]) -> list[tuple[str, str]]:
         ("Temperature", _span([one.temperature_c for one in clocks], "°C")),
         ("Throttled by", ", ".join(reasons) if reasons else "nothing" if clocks else ""),
         ("Other processes", str(others) if others else "none" if clocks else ""),
+        *((f"Sentinel {name}", _span(ms, "ms")) for name, ms in sentinels.items()),
     ]
-
-
-def _sentinel_conditions(records: Sequence[Record]) -> list[tuple[str, str]]:
-    times = grouped(
-        (name, ms) for record in records for name, found in record.sentinels.items() for ms in found
-    )
-    return [(f"Sentinel {name}", _span(sorted(ms), "ms")) for name, ms in times.items()]
+    return Details(first_calls=first, conditions=[(name, value) for name, value in conditions if value])
 
 
 def _span(values: Sequence[float], unit: str) -> str:
