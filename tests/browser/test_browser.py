@@ -161,17 +161,12 @@ def test_without_scripts_chart_table_and_links_are_there(open_site):
     expect(page.locator("h1")).to_have_text("Triton layer norm")
 
 
-def test_on_paper_nothing_is_cut_off(open_site):
+def test_on_paper_nothing_is_cut_off_and_notes_are_words(open_site):
     page = open_site().goto(OPERATOR)
     page.emulate_media(media="print")
     expect(page.locator(".controls")).to_be_hidden()
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     expect(page.locator(".scroll").first).to_have_css("overflow-x", "visible")
-
-
-def test_on_paper_notes_are_words_and_explained_once(open_site):
-    page = open_site().goto(OPERATOR)
-    page.emulate_media(media="print")
     notes = page.locator("table.ranking details.notes").first
     expect(notes.locator("b")).to_be_visible()
     expect(notes.locator("span")).to_be_hidden()
