@@ -7,12 +7,11 @@ from functools import cache
 from hashlib import sha256
 from inspect import isfunction
 
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
 from kernels_bench_tools.records.model import model_and_framework
 from kernels_bench_tools.report import cells, labels
-from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results import tables
 
@@ -30,8 +29,6 @@ def environment() -> Environment:
     """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
-        # Compiling takes longer than rendering an operator's pages, and depends on our settings and Jinja's version, too.
-        bytecode_cache=FileSystemBytecodeCache(pattern=f"{program_key()}-%s.cache"),
         auto_reload=False,
         autoescape=True,
         undefined=StrictUndefined,
