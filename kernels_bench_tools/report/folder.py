@@ -7,15 +7,18 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable, read_file
+from kernels_bench_tools.file_io import check_writable, file_digest, find_struct, read_file, sync_path
 from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.report.paths import FRONT, stays_inside
+from kernels_bench_tools.records.summary import Report
+from kernels_bench_tools.report.paths import FRONT, REPORT, stays_inside
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class ManifestEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A rendered file."""
 
     key: str
-    size: int
+    content: str = ""
+    """Digest of its bytes."""
     dead: list[str] = msgspec.field(default_factory=list)
     """Links in its prose whose target does not exist."""
 
@@ -73,6 +77,8 @@ class OutputFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._damaged = False
+        """Whether it is ours, but which of its files are is not known: those that builds write now are replaced."""
         manifest = self._read()
         self._ours = {path for path in manifest.files if stays_inside(path)}
         self._rendered = manifest.made
@@ -89,7 +95,7 @@ class OutputFolder:
         """
         self._check_folders(files)
         for path in files.keys() - self._ours:
-            if (self.root / path).exists():
+            if (self.root / path).exists() and not self._damaged:
                 raise ProjectError(
                     str(self.root / path),
                     "is in the way of a page and was not written by kbt",
@@ -115,7 +121,9 @@ class OutputFolder:
                     continue
                 dead_links.clear()
                 data = content.render()
-                entries[path] = ManifestEntry(key=content.key, size=len(data), dead=sorted(dead_links))
+                entries[path] = ManifestEntry(
+                    key=content.key, content=sha256(data).hexdigest(), dead=sorted(dead_links)
+                )
                 content = data
             if _write_file(self.root, path, content):
                 result.written.append(path)
@@ -129,8 +137,10 @@ class OutputFolder:
         entry = self._rendered.get(path)
         if entry is None or entry.key != file.key or entry.dead or path not in self._ours:
             return None
-        found = _stat(self.root / path)
-        return entry if found is not None and found.st_size == entry.size else None
+        # After a power failure a page may have its size, and zeros in place of its text.
+        with suppress(OSError):
+            return entry if file_digest(self.root / path) == entry.content else None
+        return None
 
     def check(self) -> None:
         """Raise a ``ProjectError`` if the folder cannot be written."""
@@ -155,26 +165,18 @@ class OutputFolder:
     def _read(self) -> Manifest:
         if self.root.exists() and not self.root.is_dir():
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
-        try:
-            data = read_file(self.root / MANIFEST)
-        except (FileNotFoundError, NotADirectoryError):
+        manifest = find_struct(self.root / MANIFEST, Manifest)
+        self._damaged = manifest is None
+        if manifest is None and not any(os.path.lexists(self.root / name) for name in (MANIFEST, UNFINISHED)):
             foreign = sorted({path.name for path in self.root.glob("*")} - _KEPT)
-            if foreign:
+            if foreign and find_struct(self.root / REPORT, Report) is None:
                 raise ProjectError(
                     str(self.root),
                     f"holds files that kbt did not write, such as {foreign[0]}",
                     "An empty folder or the site of an earlier build",
                     "Choose another output folder or empty this one",
-                ) from None
-            return Manifest(files=[])
-        try:
-            return msgspec.json.decode(data, type=Manifest)
-        except msgspec.DecodeError as error:
-            raise ProjectError(
-                str(self.root / MANIFEST),
-                f"is damaged ({error})",
-                remedy=f"Remove {self.root} and build again",
-            ) from error
+                )
+        return manifest or Manifest(files=[])
 
     def _write_manifest(self, files: Iterable[str], rendered: Mapping[str, ManifestEntry]) -> None:
         manifest = Manifest(files=sorted(files), made=dict(sorted(rendered.items())))
@@ -195,35 +197,22 @@ class OutputFolder:
 def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
     """Write a file of the site atomically; return whether it changed."""
     target = root / path
-    found = _stat(target)
-    if found is not None and _same(target, found, content):
-        return False
+    with suppress(OSError):  # none, or not a regular file
+        if isinstance(content, bytes):
+            same = read_file(target) == content
+        else:
+            same = stat.S_ISREG(target.stat().st_mode) and filecmp.cmp(content, target, shallow=False)
+        if same:
+            return False
     temporary = root / UNFINISHED / "file"
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
-        # The next build compares times before it compares contents.
-        times = content.stat()
-        os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         temporary.write_bytes(content)
+    if path == MANIFEST:  # without it, the next build could not tell which files are ours
+        sync_path(temporary)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary.replace(target)
+    if path == MANIFEST:
+        sync_path(root)
     return True
-
-
-def _stat(target: Path) -> os.stat_result | None:
-    """Return the status of a regular file, None if there is none."""
-    try:
-        found = os.stat(target)  # noqa: PTH116 - twice as fast as Path.stat, for thousands of files
-    except OSError:
-        return None
-    return found if stat.S_ISREG(found.st_mode) else None
-
-
-def _same(target: Path, found: os.stat_result, content: bytes | Path) -> bool:
-    if isinstance(content, Path):
-        source = content.stat()
-        if source.st_size != found.st_size:
-            return False
-        return source.st_mtime_ns == found.st_mtime_ns or filecmp.cmp(content, target, shallow=False)
-    return found.st_size == len(content) and target.read_bytes() == content

@@ -52,7 +52,6 @@ def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:
     ("name", "command"),
     [
         ("pyproject.toml", "build --env current"),
-        ("site/.kbt-site.json", "build --env current"),
         ("given.jsonl", "record given.jsonl"),
     ],
 )

@@ -139,7 +139,29 @@ class Tree:
 
     @property
     def _places(self) -> dict[str, str]:
-        return {"TMPDIR": str(self.folder / "tmp"), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return {
+            "TMPDIR": str(self.folder / "tmp"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            # Where Python finds `sitecustomize`.
+            "PYTHONPATH": f"{Path(__file__).with_name('syncing')}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "KBT_TEST_SYNCED": str(self.folder / "synced"),
+        }
+
+    def cut_power(self, effect: str) -> None:
+        """Let what no build has synced be lost: files become ``empty``, ``zeros`` of their size, or are ``gone``."""
+        log = self.folder / "synced"
+        synced = set(log.read_text().splitlines()) if log.exists() else set()
+        made = [*(self.root / ".kbt").rglob("*"), *(self.root / "site").rglob("*")]
+        for path in [path for path in made if path.is_file() and not path.is_symlink()]:
+            status = path.stat()
+            is_named = f"{path.parent.stat().st_ino} {path.name} {status.st_ino}" in synced
+            written = f"{status.st_ino} {status.st_size} {status.st_mtime_ns}" in synced
+            if written and (effect != "gone" or is_named):
+                continue
+            if effect == "gone":
+                path.unlink()
+            else:
+                path.write_bytes(bytes(status.st_size if effect == "zeros" else 0))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -200,9 +222,9 @@ class Tree:
         return lines
 
     def leftovers(self) -> list[str]:
-        """Return the unfinished entries and temporary folders that builds have left."""
+        """Return the unfinished entries and temporary files and folders that builds have left."""
         unfinished = [*(self.root / ".kbt").rglob(".draft-*"), *(self.root / ".kbt").rglob("*.replaced")]
-        return [str(path) for path in [*unfinished, *(self.folder / "tmp").glob("kbt-*")]]
+        return [str(path) for path in [*unfinished, *(self.folder / "tmp").iterdir()]]
 
     def pages(self) -> dict[str, bytes]:
         """Return the site's files, with all cells' seconds equal.

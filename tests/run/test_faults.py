@@ -91,6 +91,19 @@ def check_resumed(result, stored):
     assert result.started & stored == set(), result.stderr
 
 
+@pytest.mark.parametrize("effect", ["empty", "zeros", "gone"])
+def test_after_a_power_failure_all_that_was_not_synced_is_made_again(tree, expected, effect):
+    """Also where the first build was interrupted: the second one begins with what it left."""
+    tree.kill_build(random.Random(effect))
+    for _ in range(2):
+        tree.cut_power(effect)
+        result = tree.build()
+        assert result.code == DONE, result.stderr
+        assert "Traceback" not in result.stderr
+        assert tree.pages() == expected
+        assert (tree.root / "site/.gitignore").read_text() == "*\n"
+
+
 @pytest.mark.parametrize("kilobytes", [150, 600])
 def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     small_disk, tmp_path, expected, kilobytes

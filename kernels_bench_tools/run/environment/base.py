@@ -237,8 +237,8 @@ def ignore_folder(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     make_folder(folder, folder.parent)
     marker = folder / ".gitignore"
-    if not os.path.lexists(marker) or not marker.lstat().st_size:  # it may have been cut by a power failure
-        update_file(marker, b"*\n")
+    if not os.path.lexists(marker) or not marker.lstat().st_size:  # it may have been cut by a killed build
+        update_file(marker, b"*\n", sync=True)
 
 
 def _uv_reason(errors: str, code: int) -> str:
