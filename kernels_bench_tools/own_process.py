@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.text import has_credentials
+
 PACKAGE_FOLDER = Path(__file__).parent
 PYTHON = sys.executable
 """The interpreter that runs this package."""
@@ -56,7 +58,11 @@ def module_variables(
 def is_credential(name: str, value: str) -> bool:
     """Return whether a variable may be a credential, or have one in it."""
     # What is before "@" in a proxy's address is a name or a password, however it is written.
-    secret = _URL_WITH_PASSWORD.search(value) or (name.upper().endswith("_PROXY") and "@" in value)
+    secret = (
+        _URL_WITH_PASSWORD.search(value)
+        or has_credentials(value)
+        or (name.upper().endswith("_PROXY") and "@" in value)
+    )
     return bool(secret or _CREDENTIAL.search(name))
 
 

@@ -20,6 +20,17 @@ _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07
 _HOME_FOLDER = re.compile(
     rb"""(?<![\w.~-])/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
 )
+_URL = re.compile(rb"""\b(?:https?|ssh|git|ftp)://[^\s"'<>`]+""", re.IGNORECASE)
+_CREDENTIAL_IN_URL = re.compile(
+    rb"""(?<=://)[^/@?#]*:[^/@?#]*(?=@) | (?<=http://)[^/@?#]+(?=@) | (?<=https://)[^/@?#]+(?=@)
+    # What a package index has in its path.
+    | (?<=/)(?<!//)(?!/)[^?#]+(?=/simple(?:[/?#]|$)) | (?<=/basic/)[^/?#]+
+    # Known beginnings, or letters of both cases with digits, which is neither a name nor a digest.
+    | (?<=/)(?:gh[opsu]_|github_pat_|glpat-|hf_|pypi-)[A-Za-z0-9-]{16,}(?![\w.])
+    | (?<=/)(?<!//)(?=(?:[A-Za-z]*\d){3})(?=\w*[a-z])(?=\w*[A-Z])[A-Za-z0-9]{16,}(?=[/?#]|$)
+    | (?<=[?&;#])(?P<name>[^=&;#]*(?i:token|key|secret|pass|sig|auth|cred)[^=&;#]*=)[^&;#]+""",
+    re.VERBOSE,
+)
 
 
 def visible(text: str) -> str:
@@ -47,13 +58,22 @@ def without_styles(text: str) -> str:
     return _ESCAPE_SEQUENCE.sub("", text)
 
 
-def without_homes(data: bytes) -> bytes:
-    """Return a text with ``~`` for the home folders of users, on this machine and others.
+def without_private(data: bytes) -> bytes:
+    """Return a text with ``~`` for the home folders of users, here and elsewhere, and without credentials in URLs.
 
-    >>> without_homes(b"/home/me/x.py and file:///Users/me/y")
-    b'~/x.py and file://~/y'
+    >>> without_private(b"/home/me/x.py and file:///Users/me/y from https://me:a@index/b/simple?token=c")
+    b'~/x.py and file://~/y from https://***@index/***/simple?token=***'
     """
-    return _HOME_FOLDER.sub(b"~", data)
+    return _URL.sub(lambda url: _CREDENTIAL_IN_URL.sub(_stars, url[0]), _HOME_FOLDER.sub(b"~", data))
+
+
+def _stars(match: re.Match[bytes]) -> bytes:
+    return (match["name"] or b"") + b"***"
+
+
+def has_credentials(text: str) -> bool:
+    """Return whether an address in the text has credentials, wherever they may stand in it."""
+    return any(_CREDENTIAL_IN_URL.search(url) for url in _URL.findall(text.encode(errors="replace")))
 
 
 def slugify(text: str) -> str:

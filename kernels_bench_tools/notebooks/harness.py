@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import PACKAGE, parse_content, parse_requirement, uv_settings
+from kernels_bench_tools.text import has_credentials
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -107,7 +108,7 @@ def parse_harness(text: str, root: Path) -> Harness:
 
 
 def _refuse_credentials(where: str, text: str) -> None:
-    if re.search(r"https?://[^/\s'\"]*@|://[^/\s'\"]*:[^/\s'\"]*@", text):
+    if has_credentials(text):
         what = "the address has a name, password or token, which every notebook would show"
         raise ProjectError(where, what, "An address without them", "Let git ask its credential helper")
 

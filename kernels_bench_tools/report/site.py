@@ -49,7 +49,7 @@ from kernels_bench_tools.results.effects import effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
 from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.results.tables import latest
-from kernels_bench_tools.text import visible, without_homes
+from kernels_bench_tools.text import visible, without_private
 
 
 def publish(
@@ -85,7 +85,7 @@ def publish(
     for notebook in build.notebooks:
         for cell in notebook.cells:
             code = cell.code if cell.code.endswith("\n") else f"{cell.code}\n"
-            files[paths.script(notebook.path, cell.id)] = code.encode(errors="replace")
+            files[paths.script(notebook.path, cell.id)] = without_private(code.encode(errors="replace"))
             for name, file in log_files(root, cell).items():
                 if is_long(file):  # the page shows it only in part
                     files[paths.log(notebook.path, cell.id, name)] = file
@@ -121,7 +121,7 @@ def publish(
     def encoded(render: _Renderer) -> bytes:
         content = render()
         # Whatever a cell, a record or a notebook holds.
-        return without_homes(visible(content).encode() if isinstance(content, str) else content)
+        return without_private(visible(content).encode() if isinstance(content, str) else content)
 
     for path, (key, render) in renderers.items():
         files[path] = RenderedFile(digest(base, key), partial(encoded, render))

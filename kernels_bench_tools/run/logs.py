@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels_bench_tools.records.record import Failure
 from kernels_bench_tools.run.environment.variables import user_cache
-from kernels_bench_tools.text import without_homes, without_styles
+from kernels_bench_tools.text import without_private, without_styles
 
 HEAD_BYTES = 16 * 1024
 """Pages show the first 20,000 bytes of a long log, and so the line that replaces its middle."""
@@ -78,10 +78,10 @@ _OUT_OF_MEMORY_MESSAGES = (
 
 
 def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
-    """Apply :func:`without_paths` to a file, and replace home folders of any user and caches of this one."""
+    """Apply :func:`without_paths` to a file, and hide home folders, caches of this user, and credentials in URLs."""
     data = log.read_bytes()
     own = {user_cache().parent: "~/.cache", Path.home(): "~"}
-    hidden = without_homes(without_paths(data, {**folders, **own}))
+    hidden = without_private(without_paths(data, {**folders, **own}))
     if hidden != data:
         log.write_bytes(hidden)
 

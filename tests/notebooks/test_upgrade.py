@@ -249,7 +249,11 @@ def test_a_harness_that_is_not_there_is_an_error(workspace):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://TOKEN@h/a.git", "git+https://me:TOKEN@h/a.git@v1", "ssh://me:TOKEN@h/a"]
+    "url",
+    [
+        *("https://TOKEN@h/a.git", "git+https://me:TOKEN@h/a.git@v1", "ssh://me:TOKEN@h/a"),
+        *("https://h/TOKEN/simple/a.whl", "https://h/a.whl?token=TOKEN", "https://h/basic/TOKEN/a.git"),
+    ],
 )
 def test_an_address_with_a_credential_is_refused_and_not_repeated(workspace, url):
     workspace.write("pyproject.toml", f"[tool.kbt]\nharness = {{ git = '{url}' }}\n")

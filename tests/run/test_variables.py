@@ -45,6 +45,8 @@ def test_a_proxy_with_a_password_is_not_passed_on(name, value):
 def test_an_address_with_a_password_is_not_passed_on(name):
     assert allowed_variables({name: "me:secret@index.example/simple"}) == {}
     assert allowed_variables({name: "https://a.example me:secret@index.example"}) == {}
+    assert allowed_variables({name: "https://index.example/secret/simple"}) == {}
+    assert allowed_variables({name: "https://index.example/a?token=secret"}) == {}
     assert allowed_variables({name: "/srv/wheels@2"}) == {name: "/srv/wheels@2"}
 
 
