@@ -173,17 +173,13 @@ def test_a_block_or_model_is_shown_beside_its_kernels_and_not_in_their_sum(
     assert 'aria-label="Blocks' not in (tmp_path / "site/models/mixtral-8x7b.html").read_text()
 
 
-def test_batch_times_sequence_length_is_one_size(site, read_page):
-    results = results_of(read_page(site, LLAMA), "decode-32")
-
-    assert results["1 x bfloat16[32, 2048]"] == "measured, but no result is eligible"
-
-
 def test_rows_without_a_result_say_why(site, read_page):
     page = read_page(site, LLAMA)
 
     results = results_of(page, "decode-32")
     assert results["2 x bfloat16[32, 2048] residual bfloat16[32, 2048]"] == "not measured"
+    # Batch times sequence length is one size.
+    assert results["1 x bfloat16[32, 2048]"] == "measured, but no result is eligible"
     assert results["1 x bfloat16[32, 16384]"] == "no operator computes it"
     assert "kbt run rms_norm --workloads llama-3.2-1b" in page.text
     assert "kbt run rotary" not in page.text
@@ -245,13 +241,6 @@ def test_each_device_has_its_own_results_and_a_switch_beginning_with_most_result
     assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2", "3"}
 
 
-def test_an_operators_page_without_a_chart_has_no_switches_of_charts(site, read_page):
-    names = {it.get("name") for it in read_page(site, "rms_norm/index.html").elements("input")}
-
-    assert names.isdisjoint({"metric", "scale"})
-    assert "q" in names
-
-
 def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page):
     [table] = read_page(site, "models/index.html").elements("table")
     lines = [[text_of(cell) for cell in line] for line in table.iter("tr")][1:]
@@ -301,6 +290,9 @@ def test_an_operators_page_and_the_navigation_lead_to_the_models(site, read_page
 
     assert {f"../models/{key}.html" for key in model_keys(DERIVED)} <= links
     assert "../models/index.html" in links
+    switches = {it.get("name") for it in page.elements("input")}
+    assert "q" in switches
+    assert switches.isdisjoint({"metric", "scale"})  # it has no chart
     assert "decode-1: RMSNorm with residual, batch 1, seq_len 1, hidden_dim 2048" in page.text
     assert json.loads((site / "report.json").read_text())["models"] == model_keys(DERIVED)
 
