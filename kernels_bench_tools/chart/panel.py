@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +18,7 @@ from kernels_bench_tools.chart.palette import Style
 from kernels_bench_tools.chart.svg import INK
 from kernels_bench_tools.records.record import Regime
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row
-from kernels_bench_tools.results.metrics import Line, Metric, has_passed
+from kernels_bench_tools.results.metrics import Metric, has_passed
 from kernels_bench_tools.results.views import labels
 from kernels_bench_tools.text import tick
 
@@ -66,7 +66,12 @@ def draw_panel(
         _draw_y_axis(axes, metric, view)
         _draw_workloads(axes, view, slot)
         _draw_regimes(axes, view, slot)
-        _draw_rules(axes, metric.lines(view))
+        for line in metric.lines(view):
+            axes.axhline(line.at, color=INK, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False)
+            if line.label:
+                text = axes.text(1, line.at, printable(line.label), ha="right", fontsize=8.5, alpha=0.85)
+                above = ScaledTranslation(0, 3 / 72, figure.dpi_scale_trans)
+                text.set_transform(axes.get_yaxis_transform() + above)
     else:
         axes.set_axis_off()
     for row in view.rows:
@@ -106,22 +111,6 @@ def _draw_y_axis(axes: Any, metric: Metric, view: DeviceSummary) -> None:
     arrow = "↓" if metric.better == "lower" else "↑"
     for where, text in (("left", title), ("right", f"{arrow} {metric.better} is better")):
         axes.set_title(text, loc=where, fontsize=9.5, alpha=0.9, y=1.0)
-
-
-def _draw_rules(axes: Any, lines: Sequence[Line]) -> None:
-    for line in lines:
-        axes.axhline(line.at, color=INK, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False)
-        if line.label:
-            axes.annotate(
-                printable(line.label),
-                (1, line.at),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                fontsize=8.5,
-                alpha=0.85,
-            )
 
 
 def _cut(text: str, length: int) -> str:
@@ -248,7 +237,7 @@ def _draw_legend(
     """Draw heading and legend, of all implementations of the view, ``above`` the axes, in as many columns as fit."""
     for columns in (4, 3, 2, 1):
         legend = axes.legend(
-            [_handle(row, styles[row.implementation]) for row in view.rows],
+            [Line2D([], [], **_look(styles[row.implementation], hollow=not row.passed)) for row in view.rows],
             # Set below: the legend would leave out a label that begins with an underscore.
             [" "] * len(view.rows),
             title=heading,
@@ -273,11 +262,7 @@ def _draw_legend(
             break
 
 
-def _handle(row: Row, style: Style) -> Line2D:
-    hollow = {} if row.passed else {"linestyle": "none", "markerfacecolor": "none"}
-    return Line2D([], [], **_look(style) | hollow)
-
-
-def _look(style: Style) -> dict[str, Any]:
+def _look(style: Style, hollow: bool = False) -> dict[str, Any]:
     line = {"color": style.colour, "linestyle": style.dashes, "linewidth": 2}
-    return line | {"marker": style.marker, "markersize": 6.5}
+    marker = {"marker": style.marker, "markersize": 6.5}
+    return line | marker | ({"linestyle": "none", "markerfacecolor": "none"} if hollow else {})

@@ -31,29 +31,23 @@ _STATUS = {
 }
 """Glyph and class of each status; a cross for all others."""
 VERDICTS = {
-    verdict: Label(glyph, verdict.label, tone)
-    for verdict, glyph, tone in (
-        (Verdict.BASELINE, "●", "muted"),
-        (Verdict.FASTER, "▲", "good"),
-        (Verdict.SLOWER, "▼", "bad"),
-        (Verdict.SAME, "=", "plain"),
-        (Verdict.AMBIGUOUS, "≈", "plain"),
-        (Verdict.SEPARATE, "∥", "muted"),
-        (Verdict.FEW_PROCESSES, "·", "muted"),
-        (Verdict.NONE, "–", "muted"),
-    )
+    Verdict.BASELINE: Label("●", Verdict.BASELINE.label, "muted"),
+    Verdict.FASTER: Label("▲", Verdict.FASTER.label, "good"),
+    Verdict.SLOWER: Label("▼", Verdict.SLOWER.label, "bad"),
+    Verdict.SAME: Label("=", Verdict.SAME.label, "plain"),
+    Verdict.AMBIGUOUS: Label("≈", Verdict.AMBIGUOUS.label, "plain"),
+    Verdict.SEPARATE: Label("∥", Verdict.SEPARATE.label, "muted"),
+    Verdict.FEW_PROCESSES: Label("·", Verdict.FEW_PROCESSES.label, "muted"),
+    Verdict.NONE: Label("–", Verdict.NONE.label, "muted"),
 }
 EFFECTS = {
-    verdict: Label(glyph, verdict.label, tone)
-    for verdict, glyph, tone in (
-        (EffectVerdict.CONFIRMED, "▲", "good"),
-        (EffectVerdict.SHORT, "▲", "good"),
-        (EffectVerdict.OVER, "▲", "good"),
-        (EffectVerdict.FASTER, "▲", "good"),
-        (EffectVerdict.BELOW_NOISE, "≈", "plain"),
-        (EffectVerdict.REGRESSED, "▼", "bad"),
-        (EffectVerdict.NONE, "·", "muted"),
-    )
+    EffectVerdict.CONFIRMED: Label("▲", EffectVerdict.CONFIRMED.label, "good"),
+    EffectVerdict.SHORT: Label("▲", EffectVerdict.SHORT.label, "good"),
+    EffectVerdict.OVER: Label("▲", EffectVerdict.OVER.label, "good"),
+    EffectVerdict.FASTER: Label("▲", EffectVerdict.FASTER.label, "good"),
+    EffectVerdict.BELOW_NOISE: Label("≈", EffectVerdict.BELOW_NOISE.label, "plain"),
+    EffectVerdict.REGRESSED: Label("▼", EffectVerdict.REGRESSED.label, "bad"),
+    EffectVerdict.NONE: Label("·", EffectVerdict.NONE.label, "muted"),
 }
 CHANGES = {
     ChangeKind.FAILS: Label("✗", "fails now", "bad"),

@@ -113,11 +113,15 @@ def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, 
         speed = f"speed-up {times(row.speedup)}" if row.speedup is not None and not row.baseline else ""
         return (ChangeKind.PASSES if any(old) else ChangeKind.NEW), speed
     # Only significant differences count, and a slowdown is not hidden by others.
-    ratios = [
-        was.p50_ms / now.p50_ms
-        for was, now in passed_before
-        if was.p50_ms and now.p50_ms and _differ(was, now)
-    ]
+    ratios = []
+    for was, now in passed_before:
+        (low, high), (now_low, now_high) = (was.ci_low_ms, was.ci_high_ms), (now.ci_low_ms, now.ci_high_ms)
+        if not (was.p50_ms and now.p50_ms and low and high and now_low and now_high):
+            continue
+        ratio = was.p50_ms / now.p50_ms
+        enough = min(was.processes, now.processes) >= FEWEST_PROCESSES
+        if enough and (now_high < low or now_low > high) and abs(ratio - 1) >= SMALLEST_EFFECT:
+            ratios.append(ratio)
     slower, faster = ([it for it in ratios if (it < 1) is slow] for slow in (True, False))
     if not ratios:
         return None, ""
@@ -126,17 +130,3 @@ def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, 
     if slower and faster:
         detail += f"; {times(geometric_mean(faster))} on {len(faster)}"
     return (ChangeKind.SLOWER if slower else ChangeKind.FASTER), detail
-
-
-def _differ(was: Point, now: Point) -> bool:
-    """Whether two medians of enough processes differ by at least the smallest effect, and their intervals do not overlap."""
-    ends = (was.ci_low_ms, was.ci_high_ms, now.ci_low_ms, now.ci_high_ms)
-    if (
-        was.p50_ms is None
-        or now.p50_ms is None
-        or None in ends
-        or min(was.processes, now.processes) < FEWEST_PROCESSES
-    ):
-        return False
-    low, high, now_low, now_high = (end or 0.0 for end in ends)
-    return (now_high < low or now_low > high) and abs(was.p50_ms / now.p50_ms - 1) >= SMALLEST_EFFECT

@@ -156,13 +156,14 @@ class ModelReport:
 
     @cached_property
     def whole(self) -> RankReport:
-        return self._rank(1, self.tasks)
+        return RankReport(1, list(map(self._phase, self.tasks.phases)))
 
     @cached_property
     def splits(self) -> list[RankReport]:
         """The model on one GPU, then its rank of each number of GPUs over which it can be split."""
         sizes = [ranks for ranks in RANKS[1:] if (derived_folder(ranks) / f"{self.key}.json").is_file()]
-        return [self.whole, *(self._rank(ranks, read_model_tasks(self.key, ranks)) for ranks in sizes)]
+        parts = {ranks: read_model_tasks(self.key, ranks).phases for ranks in sizes}
+        return [self.whole, *(RankReport(ranks, list(map(self._phase, own))) for ranks, own in parts.items())]
 
     @property
     def results(self) -> list[Result]:
@@ -196,9 +197,6 @@ class ModelReport:
         """The classes of all modules that some phase calls."""
         return {task.module for phase in self.tasks.phases for task in phase.tasks}
 
-    def _rank(self, ranks: int, tasks: ModelTasks) -> RankReport:
-        return RankReport(ranks, [self._phase(phase) for phase in tasks.phases])
-
     def _phase(self, phase: Phase) -> PhaseReport:
         from kernels_bench_tools.results.choose import choose_for_phase  # loads numpy
 
@@ -218,26 +216,23 @@ class ModelReport:
     ) -> Iterator[Call]:
         for number, task in enumerate(tasks):
             of_task = {slug: of_device[number] for slug, of_device in choices.items()}
-            results = {one.device: _result(one, of_task[one.device]) for one in self.measured}
+            results = {}
+            for one in self.measured:
+                if choice := of_task[one.device].choice:
+                    key = one.device, choice.view
+                    views = one.summaries[of_task[one.device].operator].devices
+                    view = next(view for view in views if (view.device.slug, view.key) == key)
+                    row = next(row for row in view.rows if row.implementation == choice.implementation)
+                    point = next(point for point in row.points if point.workload == choice.workload)
+                    results[one.device] = Result(view, row, point)
             operator = operator_of_module(task.module)
             yield Call(
                 task,
                 called_workload(phase, task),
                 operator if operator in self.operators else "",
                 of_task,
-                {slug: result for slug, result in results.items() if result},
+                results,
             )
-
-
-def _result(measurements: Measurements, task: TaskChoice) -> Result | None:
-    choice = task.choice
-    if choice is None:
-        return None
-    views = measurements.summaries[task.operator].devices
-    key = (measurements.device, choice.view)
-    view = next(view for view in views if (view.device.slug, view.key) == key)
-    row = next(row for row in view.rows if row.implementation == choice.implementation)
-    return Result(view, row, next(point for point in row.points if point.workload == choice.workload))
 
 
 @dataclass(frozen=True)
@@ -283,14 +278,8 @@ def calls_csv(model: ModelReport) -> bytes:
 
     def lines(ranks: int, phase: PhaseReport, call: Call) -> Iterator[list[Value]]:
         task = call.task
-        about: list[Value] = [
-            ranks,
-            phase.phase.name,
-            task.module,
-            "; ".join(task.paths),
-            "; ".join(task.inputs),
-        ]
-        about += [task.calls, call.operator]
+        about: list[Value] = [ranks, phase.phase.name, task.module, "; ".join(task.paths)]
+        about += ["; ".join(task.inputs), task.calls, call.operator]
         for device, (_, row, point) in call.results.items():
             yield [
                 *(*about, device, point.workload, row.implementation, point.p50_ms),
