@@ -87,14 +87,6 @@ def test_a_rejected_implementation_has_a_reason_and_no_rank(pages):
     assert "work for the call ran outside the timed region" in page.text
 
 
-def test_a_chart_without_panels_is_shown_whole_and_once(sample, published):
-    drawing = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path d="M 0 0 L 9 9"/></svg>'
-    sample.artifact("latency.svg").write_text(drawing, encoding="utf-8")
-    page = published(OPERATOR)
-    images = [url for tag, url in page.references() if tag == "img"]
-    assert images == ["results/artifacts/combine/latency.svg"]
-
-
 def test_an_implementation_page_shows_the_largest_kernel_of_a_call_of_several(sample, published):
     sample.edit('"kernel_ms":null', '"kernel_ms":0.00125')
     page = published("layer_norm/impls/triton_layer_norm.html")

@@ -10,7 +10,6 @@ from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg, shows
 from kernels_bench_tools.chart.panel import regimes
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
 from kernels_bench_tools.results.sources import Source
@@ -354,29 +353,3 @@ def test_a_device_on_which_nothing_ran_has_a_legend_only():
     shown = texts(draw(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")])))
 
     assert shown == ["X · NVIDIA H200", "A (unsupported)"]
-
-
-def test_six_views_of_thirteen_implementations_stay_below_900_kb():
-    near = Roofline(ceiling="matmul_bfloat16", value=730.0, fraction=0.61803)
-    sources = [
-        Source(
-            records=[
-                record(
-                    f"implementation_{index:02}",
-                    0.1234567 * (index + at + 1),
-                    wl={"name": f"attention_B1_S{at}", "set": f"set_{name}", "seq_len": 4096 + at},
-                    roofline=near,
-                    regime=Regime.COMPUTE,
-                    ceilings={"matmul_bfloat16": 730.0},
-                )
-                for name in "abcdef"
-                for at in range(24)
-            ],
-            front=FrontMatter(baseline=index == 0),
-        )
-        for index in range(13)
-    ]
-    summary = summarize("flash_attn", "Flash Attention", sources)
-
-    assert len(summary.devices) == 6
-    assert len(chart_svg(summary, "latency")) < 900_000

@@ -1,4 +1,6 @@
-from kernels_bench_tools.chart.palette import FAMILIES, assign_styles
+import pytest
+
+from kernels_bench_tools.chart.palette import COLOURS, FAMILIES, assign_styles
 
 
 def test_a_family_looks_the_same_for_every_operator():
@@ -9,24 +11,26 @@ def test_a_family_looks_the_same_for_every_operator():
     assert norm["triton_layer_norm"] == rotary["triton_rotary"]
 
 
-def test_no_two_lines_of_a_chart_look_alike():
-    families = {f"torch_{index}": "torch" for index in range(16)} | {
-        f"own_{index}": "" for index in range(16)
-    }
+@pytest.mark.parametrize(
+    ("families", "looks"),
+    [
+        ({f"torch_{number}": "torch" for number in range(16)} | {f"own_{n}": "" for n in range(16)}, 32),
+        ({family: family for family in FAMILIES} | {f"more_{n}": "" for n in range(3)}, 14),
+    ],
+)
+def test_no_two_lines_of_a_chart_look_alike(families, looks):
+    styles = assign_styles(families).values()
 
-    styles = assign_styles(families)
-
-    assert len({(style.colour, style.dashes) for style in styles.values()}) == 32
-
-
-def test_eight_lines_have_eight_colours():
-    styles = assign_styles({f"kernel_{index}": "" for index in range(8)})
-
-    assert len({style.colour for style in styles.values()}) == 8
+    assert len({(style.colour, style.dashes) for style in styles}) == looks
+    assert len({(style.colour, style.marker) for style in styles}) == looks
 
 
-def test_more_lines_than_styles_are_still_drawn():
-    assert len(assign_styles({f"kernel_{index}": "" for index in range(40)})) == 40
+@pytest.mark.parametrize(("lines", "colours"), [(8, 8), (40, len(COLOURS))])
+def test_lines_have_colours_of_their_own_as_long_as_there_are_some(lines, colours):
+    styles = assign_styles({f"kernel_{index}": "" for index in range(lines)})
+
+    assert len(styles) == lines
+    assert len({style.colour for style in styles.values()}) == colours
 
 
 def test_a_failed_family_member_does_not_change_colours():
@@ -51,12 +55,3 @@ def test_the_baseline_has_the_colour_of_its_family():
 
     assert styles["flash"] == assign_styles({"x": "torch"})["x"]
     assert len(set(styles.values())) == 3
-
-
-def test_fourteen_implementations_of_known_families_have_different_markers_or_dashes_for_each_colour():
-    families = {family: family for family in FAMILIES} | {f"more_{index}": "" for index in range(3)}
-
-    styles = assign_styles(families)
-
-    assert len({(style.colour, style.dashes) for style in styles.values()}) == 14
-    assert len({(style.colour, style.marker) for style in styles.values()}) == 14
