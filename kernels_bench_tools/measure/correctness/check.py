@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -109,13 +109,13 @@ def check_calls(
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
     corr: dict[str, Any] = {"ref": "float64", "rtol": tolerance.rtol, "atol": tolerance.atol, "cases": 0}
-    result = Correctness(ok=False, corr=corr)
+    checks = _Checks(operator, call, str(inputs[0].device), Correctness(ok=False, corr=corr))
+    result = checks.result
     try:
-        _check_workload(result, operator, workload, call, inputs)
-        device = str(inputs[0].device)
-        smaller = _on_smaller(operator, workload, call, device, {} if known is None else known)
+        checks.workload(workload, inputs)
+        smaller = checks.smaller(workload, {} if known is None else known)
         result.merge(smaller)
-        if smaller.refuses_size and (error := _check_seeds(result, operator, call, workload, device)):
+        if smaller.refuses_size and (error := checks.seeds(workload)):
             raise _refused_values(error)
     except WrongResultError as wrong:
         result.reason = str(wrong)
@@ -126,111 +126,98 @@ def check_calls(
     return result
 
 
-def _check_workload(
-    result: Correctness, operator: Operator, workload: Workload, call: CallCase, inputs: Inputs
-) -> None:
-    case = Case(workload.seed)
-    outputs = require_outputs(_call(result, call, case, inputs), operator, inputs)
-    first = [fingerprint(value) for value in outputs]
-    del outputs
-    # The second call is compared: the size of the outputs is known now, so that memory for them can be poisoned.
-    output = _call(result, call, case, inputs)
-    compared = compare(output, operator, inputs)
-    worst = compared.worst.found
-    result.absmax = worst.absmax
-    result.corr.update(
-        absmax=worst.absmax,
-        mae=worst.mae,
-        error_over_allowed=worst.ratio,
-        matched=round(worst.matched, 6),
-    )
-    if compared.precision is not None:
-        result.corr["error_over_baseline"] = compared.precision
-    if [fingerprint(value) for value in require_outputs(output, operator, inputs)] != first:
-        result.add(Flag.NONDETERMINISTIC)
-    _conclude(result, compared, precision=True)
+@dataclass
+class _Checks:
+    """Calls and compares; what it finds is in ``result``."""
 
+    operator: Operator
+    call: CallCase
+    device: str
+    result: Correctness
 
-def _on_smaller(
-    operator: Operator, workload: Workload, call: CallCase, device: str, known: SmallerResults
-) -> Correctness:
-    """Return the result on the smaller workload, computed now or for an earlier workload with the same one."""
-    smaller = operator.smaller(workload)
-    key = (smaller.mode, smaller.group, smaller.dtype, smaller.seed, *smaller.axes.items())
-    if key in known:
-        return known[key]
-    result = Correctness(ok=True, corr={"cases": 0})
-    error = _check_seeds(result, operator, call, smaller, device, smaller=True)
-    if error is not None:
-        result.refuses_size = True
-        _note_refused(result.corr, "size " + " x ".join(map(str, smaller.axes.values())), error)
-    ordinary = operator.inputs(smaller, device, workload.seed)
-    for number, (name, inputs) in enumerate(operator.edge_cases(smaller, ordinary)):
-        case = Case(workload.seed, smaller=True, edge=number)
-        # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
-        error = _check_case(result, operator, call, name, case, inputs, precision=False)
-        if error is not None:
-            _note_refused(result.corr, name, error)
-    known[key] = result
-    return result
+    def workload(self, workload: Workload, inputs: Inputs) -> None:
+        case, operator, result = Case(workload.seed), self.operator, self.result
+        outputs = require_outputs(self._output(case, inputs), operator, inputs)
+        first = [fingerprint(value) for value in outputs]
+        del outputs
+        # The second call is compared: the size of the outputs is known now, so that memory for them can be poisoned.
+        output = self._output(case, inputs)
+        compared = compare(output, operator, inputs)
+        worst = compared.worst.found
+        result.absmax = worst.absmax
+        result.corr.update(
+            absmax=worst.absmax,
+            mae=worst.mae,
+            error_over_allowed=worst.ratio,
+            matched=round(worst.matched, 6),
+        )
+        if compared.precision is not None:
+            result.corr["error_over_baseline"] = compared.precision
+        if [fingerprint(value) for value in require_outputs(output, operator, inputs)] != first:
+            result.add(Flag.NONDETERMINISTIC)
+        self._conclude(compared, precision=True)
 
+    def smaller(self, workload: Workload, known: SmallerResults) -> Correctness:
+        """Return the result on the smaller workload, computed now or for an earlier workload with the same one."""
+        smaller = self.operator.smaller(workload)
+        key = (smaller.mode, smaller.group, smaller.dtype, smaller.seed, *smaller.axes.items())
+        if key in known:
+            return known[key]
+        checks = replace(self, result=Correctness(ok=True, corr={"cases": 0}))
+        refused: list[tuple[str, Exception]] = []
+        if error := checks.seeds(smaller, smaller=True):
+            checks.result.refuses_size = True
+            refused.append(("size " + " x ".join(map(str, smaller.axes.values())), error))
+        ordinary = self.operator.inputs(smaller, self.device, workload.seed)
+        for number, (name, inputs) in enumerate(self.operator.edge_cases(smaller, ordinary)):
+            case = Case(workload.seed, smaller=True, edge=number)
+            # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
+            if error := checks._refusal(name, case, inputs, precision=False):
+                refused.append((name, error))
+        if refused:
+            checks.result.corr |= {
+                "refused": [name for name, _ in refused],
+                "refusal": _first_line(refused[0][1])[:200],
+            }
+        known[key] = checks.result
+        return checks.result
 
-def _check_seeds(
-    result: Correctness,
-    operator: Operator,
-    call: CallCase,
-    workload: Workload,
-    device: str,
-    *,
-    smaller: bool = False,
-) -> Exception | None:
-    """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
-    errors = []
-    for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
-        case, inputs = Case(seed, smaller=smaller), operator.inputs(workload, device, seed)
-        errors.append(_check_case(result, operator, call, f"seed {seed}", case, inputs, precision=True))
-    refused = [error for error in errors if error is not None]
-    if 0 < len(refused) < SMALL_SEEDS:
-        raise _refused_values(refused[0])
-    return refused[0] if refused else None
+    def seeds(self, workload: Workload, *, smaller: bool = False) -> Exception | None:
+        """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
+        errors = []
+        for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
+            inputs = self.operator.inputs(workload, self.device, seed)
+            errors.append(self._refusal(f"seed {seed}", Case(seed, smaller=smaller), inputs, precision=True))
+        refused = [error for error in errors if error is not None]
+        if 0 < len(refused) < SMALL_SEEDS:
+            raise _refused_values(refused[0])
+        return refused[0] if refused else None
 
+    def _refusal(self, name: str, case: Case, inputs: Inputs, *, precision: bool) -> Exception | None:
+        """Check a case; return the exception by which it was refused."""
+        try:
+            output = self._output(case, inputs)
+        except Exception as error:
+            if failed_status(error) is Status.OOM:
+                raise
+            return error
+        try:
+            self._conclude(compare(output, self.operator, inputs), precision=precision)
+        except WrongResultError as wrong:
+            raise WrongResultError(f"on {name}: {wrong}") from None
+        return None
 
-def _check_case(
-    result: Correctness,
-    operator: Operator,
-    call: CallCase,
-    name: str,
-    case: Case,
-    inputs: Inputs,
-    *,
-    precision: bool,
-) -> Exception | None:
-    """Check one case; return the exception by which it was refused."""
-    try:
-        output = _call(result, call, case, inputs)
-    except Exception as error:
-        if failed_status(error) is Status.OOM:
-            raise
-        return error
-    try:
-        _conclude(result, compare(output, operator, inputs), precision=precision)
-    except WrongResultError as wrong:
-        raise WrongResultError(f"on {name}: {wrong}") from None
-    return None
+    def _output(self, case: Case, inputs: Inputs) -> Any:
+        output, changed = self.call(case, inputs)
+        if changed:
+            self.result.add(Flag.INPUT_MUTATED)
+        return output
 
-
-def _conclude(result: Correctness, compared: OutputComparison, *, precision: bool) -> None:
-    result.corr["cases"] += 1
-    if precision and compared.imprecise:
-        result.add(Flag.PRECISION)
-    compared.require_correct(mean=precision)
-
-
-def _call(result: Correctness, call: CallCase, case: Case, inputs: Inputs) -> Any:
-    output, changed = call(case, inputs)
-    if changed:
-        result.add(Flag.INPUT_MUTATED)
-    return output
+    def _conclude(self, compared: OutputComparison, *, precision: bool) -> None:
+        self.result.corr["cases"] += 1
+        if precision and compared.imprecise:
+            self.result.add(Flag.PRECISION)
+        compared.require_correct(mean=precision)
 
 
 def without_memory(output: Any) -> list[Tensor]:
@@ -246,11 +233,6 @@ def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> 
         and not (type(value) is Tensor and same_bits(value, original))
         for number, (value, original) in enumerate(zip(after, before, strict=True))
     )
-
-
-def _note_refused(corr: dict[str, Any], name: str, error: Exception) -> None:
-    corr.setdefault("refused", []).append(name)
-    corr.setdefault("refusal", _first_line(error)[:200])
 
 
 def _refused_values(error: Exception) -> WrongResultError:
