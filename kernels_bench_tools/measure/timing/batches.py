@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
@@ -108,9 +108,7 @@ class Batches:
 
     def clock(self, count: int, *, hot: bool = False) -> list[Call]:
         """Time this many calls, each alone, by the clock of their process and by this one's; ``hot``: with the first set."""
-        return list(self._clock(count, hot))
-
-    def _clock(self, count: int, hot: bool) -> Iterator[Call]:
+        calls = []
         taken = random.SystemRandom().randrange(count)
         for number in range(count):
             change = new_change()
@@ -123,7 +121,8 @@ class Batches:
             if number == taken:
                 self.clocked_here.append(ms_here)
                 self._others.append(self._take(*where, 0))
-            yield Call(ms)
+            calls.append(Call(ms))
+        return calls
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
         """Note the change of the next set in turn; return the set's number and how often it has changed."""

@@ -142,58 +142,39 @@ def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, in
     closing marker has started, or belongs to no call and is not the harness's own: ``own`` has the largest number
     of each name. Raises ``MarkersMissingError`` if markers are missing, ``NoKernelError`` if a call has no activity.
     """
-    brackets, outside = _brackets(activities)
-    markers = sum(MARKER in activity.name for activity in activities)
-    if markers != 2 * calls or len(brackets) != calls:
-        raise MarkersMissingError(f"the profiler returned {markers} of {2 * calls} markers")
-    empty = sum(not bracket.inside for bracket in brackets)
-    if empty:
-        raise NoKernelError(f"{empty} of {calls} calls launched no kernel on the device")
-    escaped = [name for bracket in brackets for name in bracket.unordered()]
-    strangers = Counter(activity.name for activity in outside) - Counter(own or {})
-    return Batch(
-        calls=[_call(bracket.inside) for bracket in brackets],
-        escaped=(*escaped, *strangers.elements()),
-        marker_ns=tuple((b.opening.duration_ns, b.closing.duration_ns) for b in brackets),
-    )
-
-
-@dataclass
-class _Bracket:
-    opening: Activity
-    closing: Activity
-    inside: list[Activity]
-
-    def unordered(self) -> list[str]:
-        """Return the names of activities that overlap with a marker."""
-        after, before = self.opening.end_ns - SLACK_NS, self.closing.start_ns + SLACK_NS
-        return [work.name for work in self.inside if work.start_ns < after or work.end_ns > before]
-
-
-def _brackets(activities: Sequence[Activity]) -> tuple[list[_Bracket], list[Activity]]:
-    """Pair the markers; return the activities between each pair, and all others."""
-    found: list[_Bracket] = []
-    outside: list[Activity] = []
-    opening: Activity | None = None
-    inside: list[Activity] = []
+    inside: list[list[Activity]] = []
+    markers: list[Activity] = []
+    outside: Counter[str] = Counter()
     for activity in activities:
         if MARKER in activity.name:
-            if opening is None:
-                opening = activity
-            else:
-                found.append(_Bracket(opening, activity, inside))
-                opening, inside = None, []
+            if len(markers) % 2 == 0:
+                inside.append([])
+            markers.append(activity)
+        elif len(markers) % 2:
+            inside[-1].append(activity)
         else:
-            (outside if opening is None else inside).append(activity)
-    return found, outside
-
-
-def _call(activities: Sequence[Activity]) -> Call:
-    if not activities:
-        return Call(0.0)
-    span = max(activity.end_ns for activity in activities) - activities[0].start_ns
-    kernels = tuple((activity.name, activity.duration_ns / 1e6) for activity in activities)
-    return Call(sum(ms for _, ms in kernels), span / 1e6, kernels)
+            outside[activity.name] += 1
+    if len(markers) != 2 * calls:
+        raise MarkersMissingError(f"the profiler returned {len(markers)} of {2 * calls} markers")
+    if empty := sum(not work for work in inside):
+        raise NoKernelError(f"{empty} of {calls} calls launched no kernel on the device")
+    brackets = list(zip(markers[::2], markers[1::2], inside, strict=True))
+    overlapping = [
+        work.name
+        for opening, closing, within in brackets
+        for work in within
+        if work.start_ns < opening.end_ns - SLACK_NS or work.end_ns > closing.start_ns + SLACK_NS
+    ]
+    timed = []
+    for within in inside:
+        kernels = tuple((work.name, work.duration_ns / 1e6) for work in within)
+        span_ns = max(work.end_ns for work in within) - within[0].start_ns
+        timed.append(Call(sum(ms for _, ms in kernels), span_ns / 1e6, kernels))
+    return Batch(
+        calls=timed,
+        escaped=(*overlapping, *(outside - Counter(own or {})).elements()),
+        marker_ns=tuple((opening.duration_ns, closing.duration_ns) for opening, closing, _ in brackets),
+    )
 
 
 def kernel_table(calls: Sequence[Call]) -> list[Kernel]:
