@@ -73,8 +73,7 @@ def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]
 
     def positions(inputs: Inputs) -> Sequence[int]:
         start = len(inputs) - len(operator.outputs) if mode == "bwd" else 0
-        found = range(start, len(inputs))
-        return [n for n in found if isinstance(inputs[n], Tensor) and operator.changes(n)]
+        return [n for n in range(start, len(inputs)) if isinstance(inputs[n], Tensor) and operator.changes(n)]
 
     return positions
 
@@ -118,12 +117,15 @@ def in_mode(operator: Operator, mode: str) -> Operator:
 def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
     both = mode == "fwd_bwd"
     gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
+    flops = operator.backward_flops + (1 if both else 0)
     return {
-        "inputs": partial(_inputs, operator),
+        "inputs": lambda workload, device, seed: _with_gradients(
+            operator, operator.inputs(workload, device, seed), seed
+        ),
         "outputs": (*operator.outputs, *gradients) if both else gradients,
         "reference": _Passes(operator, operator.reference).whole(both=both),
         "baseline": _Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
-        "flops": partial(_flops, operator, both),
+        "flops": lambda inputs: int(flops * operator.flops(inputs[: -len(operator.outputs)])),
         "slices": operator.gradient_slices,
         "edge_cases": partial(_edge_cases, operator),
         "unread": () if both else operator.backward_unread,
@@ -204,10 +206,6 @@ class Prepared:
         return tuple(replaced.get(number, value) for number, value in enumerate(inputs))
 
 
-def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> Inputs:
-    return _with_gradients(operator, operator.inputs(workload, device, seed), seed)
-
-
 def _with_gradients(operator: Operator, inputs: Inputs, seed: int) -> Inputs:
     device = inputs[0].device
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
@@ -236,8 +234,3 @@ def _is_ordinary(value: Any, given: Any) -> bool:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return True
     return value.shape != given.shape or torch.equal(value, given)
-
-
-def _flops(operator: Operator, both: bool, inputs: Inputs) -> int:
-    forward = operator.flops(inputs[: -len(operator.outputs)])
-    return int(forward * (operator.backward_flops + (1 if both else 0)))

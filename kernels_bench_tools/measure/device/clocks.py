@@ -34,7 +34,7 @@ REASONS = {
     0x100: "display_clock_setting",
 }
 """Bits of NVML's mask of clock event reasons."""
-SLOWING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})
+SLOWING = {"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", POWER_CAP}
 CLOCK_DROP = 0.03
 """A GPU near its power limit always reports it; it counts as throttled if its clock fell by more than this."""
 
@@ -112,8 +112,10 @@ def summarize_clocks(
     if not busy:
         return Clocks(in_band_mhz=in_band_mhz) if in_band_mhz else None
     reasons = frozenset[str]().union(*(one.reasons for one in busy)) - {IDLE}
-    if POWER_CAP in reasons and not _fell(busy):
-        reasons -= {POWER_CAP}
+    if POWER_CAP in reasons:
+        capped = min(one.sm_mhz for one in busy if POWER_CAP in one.reasons)
+        if capped >= (1 - CLOCK_DROP) * max(one.sm_mhz for one in busy):
+            reasons -= {POWER_CAP}
     # Processes are counted, since a container may list ours under other numbers.
     return Clocks(
         sm_mhz=round(median(one.sm_mhz for one in busy)),
@@ -131,11 +133,5 @@ def summarize_clocks(
 def clock_flags(clocks: Clocks | None) -> list[Flag]:
     if clocks is None:
         return []
-    flags = [Flag.THROTTLED] if SLOWING.intersection(clocks.throttle) or POWER_CAP in clocks.throttle else []
+    flags = [Flag.THROTTLED] if SLOWING.intersection(clocks.throttle) else []
     return [*flags, Flag.NEIGHBOUR] if clocks.other_processes else flags
-
-
-def _fell(samples: Sequence[ClockSample]) -> bool:
-    """Return whether the clock under the power cap was lower than its highest, by more than noise."""
-    capped = min(one.sm_mhz for one in samples if POWER_CAP in one.reasons)
-    return capped < (1 - CLOCK_DROP) * max(one.sm_mhz for one in samples)

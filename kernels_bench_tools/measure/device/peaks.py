@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from kernels_bench_tools.measure.timing.caches import last_level_cache_bytes
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -42,14 +41,14 @@ def measure_peaks(device: str, names: Collection[str] | None = None) -> dict[str
     """
     with torch.no_grad():
         if not device.startswith("cuda"):
-            traffic = _traffic(_buffers(cpu_buffer_bytes(), device), device)
+            traffic = _traffic(cpu_buffer_bytes(), device)
             matmul_ms = _best_ms([_matmul(torch.float32, _CPU_SIZE, device)], device)
             return traffic | {"matmul_float32": 2 * _CPU_SIZE**3 / matmul_ms / 1e9}
         free, _ = torch.cuda.mem_get_info(device)
         # Whole rows of `_traffic`.
         size = int(min(_BUFFER_BYTES, _LARGEST_SHARE * free / 3)) // 2**16 * 2**16
         try:
-            traffic = _traffic(_buffers(size, device), device) if names is None or "copy" in names else {}
+            traffic = _traffic(size, device) if names is None or "copy" in names else {}
             return traffic | _matmuls(device, names)
         finally:
             torch.cuda.empty_cache()
@@ -90,19 +89,14 @@ def _best_ms(calls: Sequence[Operation], device: str) -> float:
     return min(min(host_ms(call, _CPU_CALLS)) for call in calls)
 
 
-def _buffers(size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+def _traffic(size: int, device: str) -> dict[str, float]:
+    """Return the rates of moving buffers of ``size`` bytes."""
     # Filled, because the system allocates a CPU's memory only when it is written.
-    first, second, third = (torch.full((size // 4,), 1.0, device=device) for _ in range(3))
+    a, b, c = (torch.full((size // 4,), 1.0, device=device) for _ in range(3))
     if device.startswith("cuda"):
-        first.uniform_()
-        second.uniform_()
-    return first, second, third
-
-
-def _traffic(buffers: tuple[Tensor, Tensor, Tensor], device: str) -> dict[str, float]:
-    a, b, c = buffers
+        a.uniform_()
+        b.uniform_()
     rows = a.view(-1, 2**14)
-    size = a.numel() * a.element_size()
     ways: dict[str, tuple[int, Sequence[Operation]]] = {
         "read": (1, (a.sum, lambda: rows.sum(-1), lambda: rows.amax(-1))),
         "write": (1, (lambda: c.fill_(2.0), c.zero_)),
@@ -126,17 +120,11 @@ def _matmuls(device: str, names: Collection[str] | None) -> dict[str, float]:
     found = {}
     for name, (make, length, needed) in known.items():
         if capability >= needed and (names is None or name in names):
-            with _tf32() if name == "matmul_tf32" else nullcontext():
-                found[name] = _tflop_per_s(partial(make, length, device), length, device)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _tflop_per_s(make: Callable[[], Operation], size: int, device: str) -> float | None:
-    """Return the rate of a square matmul; None if this build or device does not support it."""
-    try:
-        return 2 * size**3 / median_ms(make(), device) / 1e9
-    except (RuntimeError, AttributeError, TypeError):  # includes out of memory
-        return None
+            precision = _tf32() if name == "matmul_tf32" else nullcontext()
+            # Left out if this build or device does not support it, or there is too little memory.
+            with precision, suppress(RuntimeError, AttributeError, TypeError):
+                found[name] = 2 * length**3 / median_ms(make(length, device), device) / 1e9
+    return found
 
 
 def _matmul(dtype: torch.dtype, size: int, device: str) -> Operation:

@@ -30,32 +30,29 @@ def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> 
     """
     if not device.startswith("cuda"):
         return {}
+    calls = {} if kept is None else kept
     with torch.no_grad():
         try:
-            return _on_cuda(device, {} if kept is None else kept)
+            if not calls:
+                calls.update(_sentinels(device))
+            freed = 2 * torch.cuda.max_memory_reserved(
+                device
+            )  # in this process, and as much in that of a cell
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            # Until the clocks are up, too, which takes an idle GPU tens of milliseconds.
+            start = perf_counter()
+            while perf_counter() - start < _WARM_SECONDS + freed / _CLEARED_PER_SECOND:
+                for _ in range(_WARM_BATCH):
+                    calls["copy"]()
+                torch.cuda.synchronize()
+            found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
+            # Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each has a
+            # profiler session of its own, which leaves the GPU idle in between.
+            timer = CudaTimer(calls["matmul"], (), device)
+            return found | {"matmul": median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))}
         finally:
             torch.cuda.empty_cache()
-
-
-def _on_cuda(device: str, calls: dict[str, Operation]) -> dict[str, float]:
-    if not calls:
-        calls.update(_sentinels(device))
-    freed = 2 * torch.cuda.max_memory_reserved(device)  # in this process, and as much in that of a cell
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    _warm(calls["copy"], _WARM_SECONDS + freed / _CLEARED_PER_SECOND)
-    found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
-    return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
-
-
-def _one_at_a_time(call: Operation, device: str) -> float:
-    """Return the median device time in ms of calls that are far apart.
-
-    Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each call has a
-    profiler session of its own, which leaves the GPU idle in between.
-    """
-    timer = CudaTimer(call, (), device)
-    return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
 
 
 def _sentinels(device: str) -> dict[str, Operation]:
@@ -73,12 +70,3 @@ def _sentinels(device: str) -> dict[str, Operation]:
         "matmul": lambda: torch.matmul(a, b, out=out),
         "null": lambda: one.fill_(1.0),
     }
-
-
-def _warm(call: Operation, seconds: float) -> None:
-    """Keep the device busy until its clocks are up, which takes an idle GPU tens of milliseconds."""
-    start = perf_counter()
-    while perf_counter() - start < seconds:
-        for _ in range(_WARM_BATCH):
-            call()
-        torch.cuda.synchronize()
