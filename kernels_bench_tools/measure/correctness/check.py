@@ -126,7 +126,7 @@ def check_calls(
     return result
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)  # an implementation of this process cannot give it other methods
 class _Checks:
     """Calls and compares; what it finds is in ``result``."""
 
