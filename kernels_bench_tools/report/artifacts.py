@@ -6,6 +6,7 @@ import csv
 import io
 import posixpath
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.chart import ChartPanel, read_panels
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
-from kernels_bench_tools.text import size
+from kernels_bench_tools.text import size, visible
 
 MAX_ROWS = 200
 """Rows of a CSV file that a page shows; the file itself holds all of them."""
@@ -29,6 +30,23 @@ _DATA = {"csv", "json", "jsonl"}
 _SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
 MAX_TEXT = 100_000
 """Largest Markdown file in bytes that a page shows; a larger one is a link."""
+ACTIVE = {"htm", "html", "shtml", "xht", "xhtml", "xml"}
+"""Files that a browser would show with their scripts, as pages of the site."""
+_ACTIVE_SVG = re.compile(
+    rb"""<(?!/?(?:svg|g|a|defs|path|text|tspan|use|title|desc|style|rect|circle|line|polyline|polygon)[\s/>])
+    (?!\?xml\ version="1\.0"\ encoding="utf-8"\?>) | \bon\w+\s*= | href\s*=\s*(?!"(?:\#|https?://|[^":&]*"))""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What is more than shapes, texts and links: it may be a script."""
+_SVG_IMAGE = """<svg xmlns="http://www.w3.org/2000/svg"{size}><image width="100%" height="100%" \
+href="data:image/svg+xml;base64,{data}"/></svg>
+"""
+_SANDBOX = """<!DOCTYPE html>
+<html xmlns="http://www.w3.org/1999/xhtml" lang="en"><head><meta charset="utf-8"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"/>
+<title>{name}</title></head><body><iframe sandbox="" title="{name}" srcdoc="{text}"
+style="position: fixed; inset: 0; border: 0; width: 100%; height: 100%"></iframe></body></html>
+"""
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 
@@ -212,14 +230,28 @@ def figure_preview(
     return replace(link(artifact, page), kind="figure" if panels else "image", panels=panels, data=data)
 
 
+def sandboxed(artifact: Artifact) -> str:
+    """Return a page that shows a file of HTML or XML without scripts; it is valid as XML, too."""
+    text = visible(artifact.file.read_text(encoding="utf-8", errors="replace"))
+    return _SANDBOX.format(name=escape(artifact.name), text=escape(text))
+
+
 def relinked(artifact: Artifact, links: Links) -> bytes:
-    """Return a figure whose links are relative to its place in the site, not to its notebook's page."""
+    """Return a figure whose links are relative to its place in the site, not to its notebook's page.
+
+    One that may have scripts becomes an image in an image, in which a browser runs none.
+    """
 
     def replaced(match: re.Match[bytes]) -> bytes:
         url = relink(artifact, match[2].decode(errors="replace"), links, artifact.path)
         return match[0] if url is None else match[1] + url.encode() + match[3]
 
-    return _SVG_LINK.sub(replaced, artifact.file.read_bytes())
+    data = artifact.file.read_bytes()
+    if not _ACTIVE_SVG.search(data):
+        return _SVG_LINK.sub(replaced, data)
+    box = re.search(rb"""<svg\b[^>]*?\sviewBox=["'][-\d.]+[ ,]+[-\d.]+[ ,]+([\d.]+)[ ,]+([\d.]+)["']""", data)
+    size = f' viewBox="0 0 {box[1].decode()} {box[2].decode()}"' if box else ""
+    return _SVG_IMAGE.format(size=size, data=b64encode(data).decode()).encode()
 
 
 def relink(artifact: Artifact, url: str, links: Links, page: str) -> str | None:

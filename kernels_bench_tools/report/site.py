@@ -15,7 +15,7 @@ from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages
-from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
+from kernels_bench_tools.report.artifacts import ACTIVE, notebook_artifacts, relinked, sandboxed
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.imports import imports_json
@@ -213,6 +213,8 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     for artifact in site.artifacts:
         if artifact.exists and artifact.suffix == "svg":
             found[artifact.path] = notebooks[artifact.notebook], partial(relinked, artifact, site.links)
+        elif artifact.exists and artifact.suffix in ACTIVE:
+            found[artifact.path] = notebooks[artifact.notebook], partial(sandboxed, artifact)
         elif artifact.exists and artifact.suffix in _TEXTS:
             found[artifact.path] = notebooks[artifact.notebook], artifact.file.read_bytes
     return found

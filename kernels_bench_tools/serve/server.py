@@ -32,6 +32,9 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
+    # Pages have stricter ones, each its own.
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 }
 _MISSING = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not in the report</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="dark light">

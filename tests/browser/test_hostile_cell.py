@@ -41,6 +41,10 @@ attack, svg, names = json.loads({literals!r})
 print(attack); print(attack, file=sys.stderr)
 os.write(1, b"\\xff\\xfe\\x00 \\x1b]0;title\\x07 " + attack.encode() + bytes(range(256)))
 open("figure.svg", "w").write(svg)
+for ending in ("html", "xhtml", "xml"):
+    open("page." + ending, "w").write(
+        "<html xmlns='http://www.w3.org/1999/xhtml'><head/><body><p id='read'>words</p><script>window.taken = 17;"
+        "top.taken = 18; top.location = 'https://taken.example'</script></body></html>")
 open("table.csv", "w").write(attack + "," + attack + chr(10) + attack + ",1" + chr(10))
 for name in names + ["line" + chr(10) + "feed", "esc" + chr(27) + "[31m", b"caf\\xe9"]:
     open(name, "w").write(attack)
@@ -109,6 +113,22 @@ def test_no_page_does_what_a_hostile_cell_wants(
     assert {path.name: visit(path) for path in pages} == {path.name: [] for path in pages}
 
 
+@pytest.mark.parametrize("name", ["figure.svg", "page.html", "page.xhtml", "page.xml"])
+def test_a_file_that_is_opened_by_itself_runs_no_script(
+    hostile_site: Path, browser: Browser, visit: Callable[[Path], list[object]], name: str
+) -> None:
+    file = hostile_site / "op" / "impls" / "artifacts" / "a" / name
+
+    assert visit(file) == []
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    if name == "figure.svg":
+        assert page.evaluate("document.documentElement.firstElementChild.getBoundingClientRect().width") > 100
+    else:
+        assert page.frames[-1].locator("#read").text_content() == "words"
+    page.close()
+
+
 def test_what_the_cell_printed_is_there_to_be_read(hostile_site: Path) -> None:
     text = (hostile_site / "op" / "impls" / "evil.html").read_text(encoding="utf-8")
 
@@ -120,7 +140,7 @@ def test_what_the_cell_printed_is_there_to_be_read(hostile_site: Path) -> None:
 
 def test_scripts_run_from_files_only(hostile_site: Path, browser: Browser, tmp_path: Path) -> None:
     page = browser.new_page()
-    for path in hostile_site.rglob("*.html"):
+    for path in (path for path in hostile_site.rglob("*.html") if "artifacts" not in path.parts):
         text = path.read_text(encoding="utf-8")
         injected = tmp_path / path.name
         script = "<script>window.taken = 15</script><p onclick='window.taken = 16' id=handler>x</p>"
