@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import os
@@ -55,6 +56,7 @@ def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
 
     A link is replaced, not followed: these files are kbt's own, and a cloned repository may contain anything in their place.
     """
+    _remove_unfinished(path)
     if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data, sync=sync, follow=False)
@@ -66,16 +68,22 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True, follow: bool
     What a link names is replaced, with ``follow=False`` the link.
     """
     target = path.resolve() if follow else path.absolute()
+    _remove_unfinished(target)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:  # removed before it was locked
+                return write_atomically(path, data, sync=sync, follow=follow)
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        if target.exists() and not target.is_symlink():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        temporary.replace(target)
+            if target.exists() and not target.is_symlink():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            file.flush()
+            temporary.replace(target)
         if sync:
             sync_path(target.parent)
     except BaseException as error:
@@ -86,11 +94,12 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True, follow: bool
         raise
 
 
-def remove_unfinished(path: Path) -> None:
-    """Remove what killed calls of :func:`write_atomically` left; nothing else may be writing ``path`` now."""
-    target = path.resolve()
+def _remove_unfinished(target: Path) -> None:
+    """Remove what killed calls of :func:`write_atomically` left; a file that is being written is locked."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
-        left.unlink(missing_ok=True)
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def sync_path(path: str | Path) -> None:

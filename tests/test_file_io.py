@@ -1,6 +1,10 @@
 """Files that are written atomically."""
 
 import errno
+import fcntl
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +26,26 @@ def test_on_a_read_only_file_system_the_error_names_the_file(
         write_atomically(tmp_path / "notebook.md", b"")
 
     assert caught.value.filename == str(tmp_path / "notebook.md")
+
+
+def test_what_a_killed_write_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from kernels_bench_tools import file_io\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "file_io.write_atomically(Path(sys.argv[1]), b'one')"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, tmp_path / "a.json"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+
+    write_atomically(tmp_path / "a.json", b"two")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_that_another_process_is_writing_is_kept(tmp_path: Path) -> None:
+    other = tmp_path / f".a.json.{'0' * 32}"
+    with other.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_atomically(tmp_path / "a.json", b"one")
+        assert other.exists()

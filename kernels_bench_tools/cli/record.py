@@ -14,7 +14,6 @@ from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.output import last_build, note_problem, processes_suffix
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError, RecordError
-from kernels_bench_tools.file_io import remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.codec import read_records, share_fields, thin_record, write_records
 from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file, is_linked, record_file
@@ -66,7 +65,6 @@ def keep_records(
         what = "is a symbolic link, or in a folder that is one"
         raise RecordError(str(path), what, "A file of this project", "Replace the link by what it names")
     for path, records in sorted(destinations.items()):
-        remove_unfinished(path)
         try:
             before = read_records(path, project.relative(path)) if path.is_file() else []
         except RecordError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, remove_unfinished, write_struct
+from kernels_bench_tools.file_io import read_file, write_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
@@ -157,7 +157,6 @@ def build(
                 cache.forget_all_but(survey.graph.nodes)
             # Also after an interruption: finished results can be recorded, and replace those of the build before.
             run = _describe(survey, options, execution)
-            remove_unfinished(project.state / REPORT_NAME)
             if options.effect is None:  # else they are no results of the report
                 cache.save_last()
                 write_struct(project.state / REPORT_NAME, run)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import find_struct, remove_unfinished, sync_path, write_struct
+from kernels_bench_tools.file_io import find_struct, sync_path, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.run.cache.entry import (
@@ -169,7 +169,6 @@ class CellCache:
         for folder in list(compiled.iterdir()) if compiled.is_dir() else ():
             if _KEY.fullmatch(folder.name) and time.time() - folder.lstat().st_mtime > _COMPILED_SECONDS:
                 remove_tree(folder, compiled)
-        remove_unfinished(self._last_path)
         for name in self._names(_REPLACED):
             original = self.folder / name.removesuffix(_REPLACED_SUFFIX)
             if not os.path.lexists(original):  # killed before the new entry was in its place
