@@ -20,6 +20,7 @@ from kernels_bench_tools.cli.new import (
     built_in_texts,
     create_implementation,
     filled,
+    other_files,
     today,
     write_new,
 )
@@ -72,7 +73,7 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
     workflow = repository / _WORKFLOW
     own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
     files = [*(root / name for name in texts), own]
-    clashes = [file for file in files if os.path.lexists(file)]
+    clashes = other_files(project, texts) + [own] * (own not in files[:-1] and os.path.lexists(own))
     if clashes:
         existing = list(dict.fromkeys(os.path.relpath(file, root) for file in clashes))
         what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
@@ -82,15 +83,15 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
         check_writable(folder)
 
     root.mkdir(parents=True, exist_ok=True)
-    made = [root / "pyproject.toml", root / ".gitignore"]
-    for extended, more in zip(made, (settings, ignored), strict=True):
-        write_atomically(extended, _appended(_read(extended), more).encode())
-    made += write_new(project, texts)
-    if own not in made:
-        made.append(create_implementation(project, operator, own.stem)[0])
+    made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
     if not kept:
         workflow.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(workflow, _workflow(project, repository).encode())
+    # The settings, which make it a project, last: until then the same command continues one that was killed.
+    for extended, more in ((made[1], ignored), (made[0], settings)):
+        write_atomically(extended, _appended(_read(extended), more).encode())
+    if own not in made:
+        made.append(create_implementation(project, operator, own.stem)[0])
     for file in made if kept else (*made, workflow):
         print(os.path.relpath(file, root))
     print("\nNext:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import typer
 
 import kernels_bench_tools
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import update_file, write_atomically
 from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
@@ -164,14 +165,26 @@ def built_in_texts(name: str) -> dict[str, str]:
 
 
 def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a project, of which none may exist."""
-    paths = {project.root / name: text for name, text in texts.items()}
-    if existing := [project.relative(path) for path in paths if path.exists()]:
+    """Write files of a project, of which none may exist, unless a killed command has written the same."""
+    if existing := [project.relative(path) for path in other_files(project, texts)]:
         raise ProjectError(", ".join(existing), "exists already, so nothing was created", "No such file")
-    for path, text in paths.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, with_harness(project, path, text).encode())
-    return list(paths)
+    for name, text in texts.items():
+        update_file(project.root / name, with_harness(project, project.root / name, text).encode(), sync=True)
+    return [project.root / name for name in texts]
+
+
+def other_files(project: Project, texts: Mapping[str, str]) -> list[Path]:
+    """Return what is where these files would be written, and is not the same."""
+    found = {
+        project.root / name: text for name, text in texts.items() if os.path.lexists(project.root / name)
+    }
+    return [
+        path
+        for path, text in found.items()
+        if path.is_symlink()
+        or not path.is_file()
+        or path.read_bytes() != with_harness(project, path, text).encode()
+    ]
 
 
 def today() -> str:

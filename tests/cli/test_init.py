@@ -105,6 +105,22 @@ def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there,
     assert contents(folder) == dict.fromkeys(there, b"mine")
 
 
+@pytest.mark.parametrize("synced", [0, 3, 8, 13, 15])
+def test_a_killed_command_is_continued_by_the_same_one(folder, synced):
+    assert kbt("init", "whole") == 0
+    code = (
+        "import os; from kernels_bench_tools.cli import init; from kernels_bench_tools.cli.app import find_app, run\n"
+        "from kernels_bench_tools.notebooks.harness import Harness; init._own_source = lambda root: Harness()\n"
+        f"numbers = iter(range({synced})); os.fsync = lambda _: next(numbers, None) is None and os.kill(os.getpid(), 9)\n"
+        "run(find_app(['init', 'cut']), ['init', 'cut'])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == -9
+
+    assert kbt("init", "cut") == 0
+    titled = {name: data.replace(b"Cut", b"Whole") for name, data in contents(folder / "cut").items()}
+    assert titled == contents(folder / "whole")
+
+
 def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(folder, capsys):
     (folder / ".git").mkdir()
     assert kbt("init", "one") == 0
