@@ -35,6 +35,14 @@ def test_every_start_of_a_module_of_this_package_has_its_command_from_one_place(
     assert named == {"own_process.py"}
 
 
+def test_git_is_called_in_one_place():
+    calls = {
+        name for name, text in modules().items() if re.search(r"""\[["']git["'],|["']git (?!clone`)""", text)
+    }
+
+    assert calls == {"git.py"}
+
+
 @pytest.mark.parametrize("module", ["hub.prefetch", "hub.build", "selfcheck"])
 def test_no_module_is_imported_from_the_current_folder(tmp_path: Path, module: str, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ":.")

@@ -41,7 +41,7 @@ _HANDLES_INTERRUPT = {"serve"}
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_USABLE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
 }
 
 _HELP = """Benchmark GPU kernels and find out which one to use.
@@ -131,7 +131,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         if error.errno in _DISK_FULL:
             what, expected = f"cannot be written ({error.strerror})", ""
             remedy = "Free some space and run the same command again. Finished results are kept"
-        elif error.errno in _NOT_USABLE and where:
+        elif error.errno in _NOT_USABLE:
             what = f"cannot be used ({error.strerror})"
             expected, remedy = (
                 "A file or folder that you may read and write",
@@ -139,7 +139,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             )
         else:
             raise
-        print("kbt:", KbtError(str(where or "the disk"), what, expected, remedy), file=sys.stderr)
+        print("kbt:", KbtError(str(where or "a file"), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 
 

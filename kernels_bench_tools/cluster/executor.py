@@ -300,7 +300,7 @@ def _connect(address: str) -> Any:
     make: Any = Client  # Dask's functions have no types
     try:
         return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:
         message = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ProjectError(
             f"cluster {address}",

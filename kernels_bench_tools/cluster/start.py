@@ -65,7 +65,7 @@ async def _run(
             stack.push_async_callback(nanny.close, timeout=5)
         try:
             await asyncio.wait_for(asyncio.gather(*nannies), JOIN_SECONDS)
-        except (OSError, ValueError, RuntimeError, TimeoutError) as error:
+        except Exception as error:
             what = f"workers cannot join it ({str(error).splitlines()[0] if str(error) else 'no answer'})"
             expected = "the address of a Dask scheduler, such as tcp://host:8786"
             raise ProjectError(f"cluster {address}", what, expected) from None

@@ -49,6 +49,9 @@ from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 
+_FULL_BYTES = 2**16
+"""Space in the folder for temporary files below which a cell's result is not final."""
+
 
 class Executor(Protocol):
     """Runs the cells of one build. Its methods raise ``InterruptedBuildError`` after :meth:`interrupt`."""
@@ -274,6 +277,8 @@ class LocalExecutor:
                 if verdict is None or not verdict.more:
                     break
             files = verdict.files if verdict else {}
+            # What it could not write it may lack without an error.
+            transient = transient or shutil.disk_usage(folder).free < _FULL_BYTES
             try:
                 collected = collect_outputs(
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import once_per_run, wait_until
+from projects import once_per_run, run_kbt, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -123,6 +123,16 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     assert "damaged" not in result.stderr
     assert tree.leftovers() == []
     assert tree.pages() == expected
+
+
+def test_a_cell_that_lacked_space_for_temporary_files_runs_again(small_disk, tmp_path):
+    folder = small_disk(600)
+    code = "try:\n    open('big', 'wb').write(bytes(10**7))\nexcept OSError:\n    pass"
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    (tmp_path / "n.md").write_text(f"# N\n\n```python id=a outputs=x.json\n{code}\n```\n")
+    for _ in range(2):
+        done = run_kbt(tmp_path, "build", "--env", "current", TMPDIR=str(folder))
+        assert (done.returncode, "1 cell to run" in done.stderr) == (DONE, True), done.stderr
 
 
 def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):
