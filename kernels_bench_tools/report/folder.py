@@ -35,7 +35,9 @@ Content = bytes | Path | RenderedFile
 MANIFEST = ".kbt-site.json"
 UNFINISHED = ".kbt-unfinished"
 """Folder for files that are being written; what a killed build left in it is removed by the next one."""
-_KEPT = {MANIFEST, UNFINISHED, ".gitignore"}
+_IGNORED = ".gitignore"
+"""Made before the site; a killed build may leave it unfinished, under another name."""
+_KEPT = {MANIFEST, UNFINISHED, _IGNORED}
 
 
 class ManifestEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -168,7 +170,8 @@ class OutputFolder:
         manifest = find_struct(self.root / MANIFEST, Manifest)
         self._damaged = manifest is None
         if manifest is None and not any(os.path.lexists(self.root / name) for name in (MANIFEST, UNFINISHED)):
-            foreign = sorted({path.name for path in self.root.glob("*")} - _KEPT)
+            names = {path.name for path in self.root.glob("*")} - _KEPT
+            foreign = sorted(name for name in names if not name.startswith(f".{_IGNORED}."))
             if foreign and find_struct(self.root / REPORT, Report) is None:
                 raise ProjectError(
                     str(self.root),

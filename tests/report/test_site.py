@@ -103,6 +103,12 @@ def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tm
     assert contents(outside) == before
 
 
+def test_a_folder_that_a_killed_build_began_is_that_of_the_site(sample):
+    sample.site.mkdir()
+    (sample.site / f"..gitignore.{'0' * 32}").write_text("")
+    assert sample.publish().written
+
+
 def test_pages_state_why_there_is_no_summary(sample, read_page, find_flaws):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
