@@ -1,5 +1,6 @@
 """Cells in environments made by uv, and in the current one."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from workspace import make_wheel
 
 from kernels_bench_tools.run.environment.base import find_uv
+from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process import judge
 
@@ -171,3 +173,16 @@ def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):
     monkeypatch.setattr(judge, "find_spec", lambda _: None)
 
     assert judge.judge_paths(sys.executable) == []
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe,,", b'"' + b"z" * 200_000 + b'"'])
+def test_files_whose_names_are_not_text_and_a_damaged_list_of_them_stop_nothing(tmp_path, line):
+    packages = tmp_path / "lib/python3.11/site-packages"
+    (packages / "x-1.dist-info").mkdir(parents=True)
+    (packages / "x-1.dist-info/RECORD").write_bytes(b"x.py,sha256=abc,3\n" + line + b"\n")
+    (packages / "x.py").write_text("a = 1")
+    Path(os.fsdecode(bytes(packages) + b"/caf\xe9.py")).write_text("")
+    installed = Installed(sys.executable, tmp_path, (), tmp_path / "manifest.json")
+    installed.accept()
+    (packages / "x.py").write_text("a = 22")
+    assert "x.py" in installed.change()

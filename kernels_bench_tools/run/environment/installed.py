@@ -16,6 +16,7 @@ import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,7 +158,8 @@ class Installed:
     def _take(self, found: dict[str, State]) -> None:
         """Take these states, and keep them for the next build."""
         if self._manifest and self._states != found:
-            write_struct(self._manifest, _Manifest(self.python, found), sync=False)
+            with suppress(UnicodeEncodeError):  # a file's name: the states are taken again by each build
+                write_struct(self._manifest, _Manifest(self.python, found), sync=False)
         self._states = found
 
     def _listed(self) -> dict[str, _Listed]:
@@ -165,7 +167,11 @@ class Installed:
         for pattern in ("*.dist-info/RECORD", "lib/python*/site-packages/*.dist-info/RECORD"):
             for record in self.folder.glob(pattern):
                 packages, package = record.parents[1], record.parent.name.partition("-")[0]
-                with record.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+                # What comes after a line that is no CSV is in no RECORD.
+                with (
+                    suppress(csv.Error),
+                    record.open(encoding="utf-8", errors="surrogateescape", newline="") as file,
+                ):
                     for path, *more in filter(None, csv.reader(file)):
                         digest = more[0] if more and more[0].startswith("sha256=") else ""
                         listed[os.path.normpath(f"{packages}/{path}")] = _Listed(digest, package)
