@@ -25,22 +25,32 @@ def ladder_svg(summary: EffectSummary) -> bytes:
 
 def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> DeviceSummary:
     names = [f"L{row.effect.level} {row.effect.module}" for row in rows]
-    measured = [
-        Point(
-            workload=name,
+    lines: dict[str, list[tuple[float | None, float | None, float | None]]] = {
+        "measured": [(row.speedup, row.low, row.high) for row in rows],
+        "predicted": [(row.predicted, None, None) for row in rows],
+    }
+    drawn = [
+        Row(
+            implementation=line,
+            slug=series_slug(line, f"{summary.device.slug} {phase}"),
+            title=line,
             status=Status.OK,
-            p50_ms=row.candidate_ms,
-            speedup=row.speedup,
-            speedup_low=row.low,
-            speedup_high=row.high,
+            passed=len(rows),
+            total=len(rows),
+            points=[
+                Point(
+                    workload=name,
+                    status=Status.OK,
+                    p50_ms=row.candidate_ms,
+                    speedup=value,
+                    speedup_low=low,
+                    speedup_high=high,
+                )
+                for name, row, (value, low, high) in zip(names, rows, speedups, strict=True)
+            ],
         )
-        for name, row in zip(names, rows, strict=True)
+        for line, speedups in lines.items()
     ]
-    predicted = [
-        Point(workload=name, status=Status.OK, p50_ms=row.candidate_ms, speedup=row.predicted)
-        for name, row in zip(names, rows, strict=True)
-    ]
-    where = f"{summary.device.slug} {phase}"
     return DeviceSummary(
         device=summary.device,
         view=phase,
@@ -49,7 +59,7 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
             WorkloadSummary(name=name, axes={"level": label})
             for name, label in zip(names, _labels(rows), strict=True)
         ],
-        rows=[_row("measured", where, measured), _row("predicted", where, predicted)],
+        rows=drawn,
     )
 
 
@@ -62,15 +72,3 @@ def _labels(rows: Sequence[EffectRow]) -> Iterator[str]:
         }
         shown = inputs if len(classes) == 1 and row.effect.level < MODEL_LEVEL else f"{name}{space}{inputs}"
         yield f"L{row.effect.level} {shown}".rstrip()
-
-
-def _row(name: str, where: str, points: list[Point]) -> Row:
-    return Row(
-        implementation=name,
-        slug=series_slug(name, where),
-        title=name,
-        status=Status.OK,
-        passed=len(points),
-        total=len(points),
-        points=points,
-    )

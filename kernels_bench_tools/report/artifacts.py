@@ -65,12 +65,10 @@ class Artifact:
 
     @property
     def exists(self) -> bool:
-        """Whether the file exists."""
         return self.file.is_file()
 
     @property
     def size(self) -> str:
-        """Its size as text."""
         return size(self.file.stat().st_size) if self.exists else "missing"
 
     @property
@@ -128,7 +126,9 @@ def read_csv(file: Path) -> CsvTable:
     # Not in a template, which would be slow for thousands of cells.
     cells = (
         [
-            f'<td class="number">{escape(_short(text))}</td>' if number else f"<td>{escape(text)}</td>"
+            f'<td class="number">{escape(f"{float(text):.6g}" if len(text) > 8 else text)}</td>'
+            if number
+            else f"<td>{escape(text)}</td>"
             for text, number in zip(row, numeric, strict=True)
         ]
         for row in rows
@@ -137,26 +137,12 @@ def read_csv(file: Path) -> CsvTable:
     return CsvTable(header, numeric, body, more=sum(1 for _ in reader))
 
 
-def _short(text: str) -> str:
-    return f"{float(text):.6g}" if len(text) > 8 else text
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class PanelPreview:
-    """A panel of a chart as an element of a page."""
-
-    title: str
-    view: str
-    chart: str
-    figure: Markup
 
 
 @dataclass(frozen=True)
@@ -169,8 +155,8 @@ class ArtifactPreview:
     size: str
     kind: str
     """``figure``, ``image``, ``table``, ``text`` or ``file``."""
-    panels: Sequence[PanelPreview] = ()
-    """The panels of a chart."""
+    panels: Sequence[tuple[ChartPanel, Markup]] = ()
+    """The panels of a chart, each with its element of the page."""
     table: CsvTable | None = None
     text: Markup | None = None
     """Rendered Markdown."""
@@ -218,12 +204,7 @@ def figure_preview(
     again = page.unique_id(artifact.path) != artifact.path
     data = [link(beside, page) for beside in artifact.data if beside.exists]
     panels = [
-        PanelPreview(
-            panel.title,
-            panel.view,
-            panel.chart,
-            panel.inlined(lambda url: relink(artifact, url, page.links, page.path)),
-        )
+        (panel, panel.inlined(lambda url: relink(artifact, url, page.links, page.path)))
         for panel in artifact.panels
         if shown(panel) and not again
     ]

@@ -36,7 +36,9 @@ def imports_of_models() -> Mapping[Module, Sequence[Module]]:
     }
     return {
         module: sorted(
-            {classes[name][0] for name in _names_in(node) & classes.keys()} - {module}, reverse=True
+            {classes[it.id][0] for it in ast.walk(node) if isinstance(it, ast.Name) and it.id in classes}
+            - {module},
+            reverse=True,
         )
         for module, node in sorted(classes.values(), key=lambda item: item[0])
     }
@@ -71,7 +73,3 @@ def imports_json(model: ModelReport) -> bytes:
     return (
         msgspec.json.format(msgspec.json.encode({"model": model.key, "modules": modules}), indent=1) + b"\n"
     )
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}

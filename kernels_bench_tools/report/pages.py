@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
@@ -139,10 +140,10 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
         urls=operator.urls(page),
         measured_in=partial(_measured_in, site, page),
         latency=chart,
-        charts={panel.view: panel.figure for panel in chart.panels} if chart else {},
+        charts={panel.view: figure for panel, figure in chart.panels} if chart else {},
         choices={name: text for name, text in charts(shown.views).items() if name in drawn},
         charts_url=page.url(paths.charts_script(page.path)),
-        other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
+        other_panels=[it for it in chart.panels if it[0].view not in operator.anchors] if chart else [],
         figures=[artifacts.link(figure, page) for figure in operator.figures if figure is not operator.chart],
         downloads=[
             *(artifacts.link(artifact, page) for artifact in operator.artifacts),
@@ -164,10 +165,10 @@ def charts_script(operator: OperatorReport, page: Page) -> str:
     shown = _is_on(operator, page)
     found: dict[str, dict[str, str]] = {}
     for artifact in operator.figures:
-        for panel in artifacts.figure_preview(
+        for panel, figure in artifacts.figure_preview(
             artifact, page, lambda panel: shown(panel) and panel.chart != operator.first_chart
         ).panels:
-            found.setdefault(panel.chart, {})[panel.view] = str(panel.figure)
+            found.setdefault(panel.chart, {})[panel.view] = str(figure)
     # A page that was opened from disk may load scripts, but no other text.
     return f"kbtCharts = {msgspec.json.encode(found).decode()};\n"
 
@@ -256,15 +257,22 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
     )
 
 
+def _generated(
+    site: Site, path: str, template: str, title: str, description: str = "", **context: Any
+) -> str:
+    """Return a page without a notebook."""
+    return render(site, template, Page(path, site.links), blank_notebook(title, description), **context)
+
+
 def models_page(site: Site) -> str:
-    notebook = blank_notebook("Models", "End-to-end speed-ups from the fastest kernels of this report.")
     page = Page(paths.MODELS, site.links)
     found = sorted(
         site.models.reports.values(),
         key=lambda one: -max((one.measured_on(device.slug) for device in one.devices), default=0),
     )
     models = [(model, page.url(paths.model_file(model.key))) for model in found]
-    return render(site, "models.html.j2", page, notebook, models=models)
+    about = "End-to-end speed-ups from the fastest kernels of this report."
+    return _generated(site, page.path, "models.html.j2", "Models", about, models=models)
 
 
 def model_page(site: Site, key: str) -> str:
@@ -328,30 +336,24 @@ def model_page(site: Site, key: str) -> str:
 
 
 def selfcheck_page(site: Site) -> str:
-    notebook = blank_notebook(
-        "Accuracy of the timing",
-        "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes.",
-    )
-    return render(
-        site, "selfcheck.html.j2", Page(paths.SELFCHECK, site.links), notebook, selfchecks=site.selfchecks
-    )
+    about = "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes."
+    title = "Accuracy of the timing"
+    return _generated(site, paths.SELFCHECK, "selfcheck.html.j2", title, about, selfchecks=site.selfchecks)
 
 
 def devices_page(site: Site) -> str:
-    notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
-    return render(site, "devices.html.j2", Page(paths.DEVICES, site.links), notebook, devices=site.devices)
+    about = "The machines on which this report's numbers were measured."
+    return _generated(site, paths.DEVICES, "devices.html.j2", "Devices", about, devices=site.devices)
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
     checked = any(check.device.slug == device.device.slug for check in site.selfchecks.found)
-    return render(
+    return _generated(
         site,
+        device.path,
         "device.html.j2",
-        Page(device.path, site.links),
-        blank_notebook(
-            device.device.name,
-            "Fastest implementations on this device, its measured peaks and its environment.",
-        ),
+        device.device.name,
+        "Fastest implementations on this device, its measured peaks and its environment.",
         parent=("Devices", paths.DEVICES),
         origins=view_origins(device.views),
         device=device.device,
@@ -365,13 +367,13 @@ def device_page(site: Site, device: ReportDevice) -> str:
 
 def method_page(site: Site) -> str:
     """Return the page that explains how times are measured and what each term means."""
-    notebook = blank_notebook("Method", "What is timed, how, and what each term of this report means.")
     documented = (site.root / "docs/measuring.md").is_file()
-    return render(
+    return _generated(
         site,
+        paths.METHOD,
         "method.html.j2",
-        Page(paths.METHOD, site.links),
-        notebook,
+        "Method",
+        "What is timed, how, and what each term of this report means.",
         flags=[(flag, flag in REJECTING) for flag in Flag],
         verdicts=[
             (f"{label.glyph} {label.word}", verdict.meaning)
@@ -436,11 +438,11 @@ def not_found_page(site: Site) -> str:
     It is shown at any depth. Its script finds the root from the folders of the site and corrects the links.
     """
     folders = {posixpath.dirname(path) for path in site.paths.pages.values()} - {""}
-    return render(
+    return _generated(
         site,
+        paths.NOT_FOUND,
         "404.html.j2",
-        Page(paths.NOT_FOUND, site.links),
-        blank_notebook("Page not found"),
+        "Page not found",
         folders=sorted(folders, key=lambda it: (-len(it), it)),
         operators=site.operators,
     )

@@ -116,14 +116,6 @@ def _is_chapter(token: Token) -> bool:
     return token.type == "heading_open" and token.tag == "h2" and token.level == 0
 
 
-def _heading(tokens: Sequence[Token]) -> Heading | None:
-    if not _is_chapter(tokens[0]):
-        return None
-    children = tokens[1].children or ()
-    text = "".join(child.content for child in children if child.type in {"text", "code_inline"})
-    return Heading(str(tokens[0].attrGet("id")), text)
-
-
 def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> Iterator[Part]:
     """Yield the rendered tokens, split at placeholders and before each chapter."""
     chunk: list[Token] = []
@@ -132,7 +124,11 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         if chunk:
             # Raw HTML is the author's own.
             html = Markup(markdown.renderer.render(chunk, markdown.options, env))  # noqa: S704
-            yield Part("html", html=html, heading=_heading(chunk))
+            heading = None
+            if _is_chapter(chunk[0]):
+                texts = (it.content for it in chunk[1].children or () if it.type in {"text", "code_inline"})
+                heading = Heading(str(chunk[0].attrGet("id")), "".join(texts))
+            yield Part("html", html=html, heading=heading)
             chunk.clear()
 
     index = 0

@@ -14,7 +14,7 @@ from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
-from kernels_bench_tools.report import pages
+from kernels_bench_tools.report import pages, paths
 from kernels_bench_tools.report.artifacts import ACTIVE, notebook_artifacts, relinked, sandboxed
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
@@ -29,15 +29,6 @@ from kernels_bench_tools.report.operators import (
 )
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import (
-    DEVICES,
-    FRONT,
-    HIGHLIGHTING,
-    METHOD,
-    MODELS,
-    NOT_FOUND,
-    REPORT,
-    SELFCHECK,
-    STATUS,
     SitePaths,
     charts_script,
     effects_file,
@@ -78,25 +69,27 @@ def publish(
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    paths = SitePaths(build.notebooks)
-    operators = find_operators(root, paths, build.notebooks, summaries)
-    artifacts = [found for notebook in build.notebooks for found in notebook_artifacts(root, paths, notebook)]
+    site_paths = SitePaths(build.notebooks)
+    operators = find_operators(root, site_paths, build.notebooks, summaries)
+    artifacts = [
+        found for notebook in build.notebooks for found in notebook_artifacts(root, site_paths, notebook)
+    ]
     files: dict[str, Content] = {artifact.path: artifact.file for artifact in artifacts if artifact.exists}
     for notebook in build.notebooks:
         for cell in notebook.cells:
             code = cell.code if cell.code.endswith("\n") else f"{cell.code}\n"
-            files[paths.script(notebook.path, cell.id)] = without_private(code.encode(errors="replace"))
+            files[site_paths.script(notebook.path, cell.id)] = without_private(code.encode(errors="replace"))
             for name, file in log_files(root, cell).items():
                 if is_long(file):  # the page shows it only in part
-                    files[paths.log(notebook.path, cell.id, name)] = file
+                    files[site_paths.log(notebook.path, cell.id, name)] = file
     files |= static_files()
-    known = {*files, *paths.pages.values()}
+    known = {*files, *site_paths.pages.values()}
     of_models = model_operators(root, operators)
     site = Site(
         build=build,
         root=root,
-        paths=paths,
-        links=Links(root, paths.pages, known, build.project.repository),
+        paths=site_paths,
+        links=Links(root, site_paths.pages, known, build.project.repository),
         operators=operators,
         devices=find_devices(operators),
         artifacts=artifacts,
@@ -164,22 +157,22 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     )
     page: Callable[[Site], str | bytes]
     for path, page in (
-        (FRONT, pages.front_page),
-        (SELFCHECK, pages.selfcheck_page),
-        (STATUS, pages.status_page),
-        (DEVICES, pages.devices_page),
-        (METHOD, pages.method_page),
-        (NOT_FOUND, pages.not_found_page),
-        (REPORT, _report_json),
+        (paths.FRONT, pages.front_page),
+        (paths.SELFCHECK, pages.selfcheck_page),
+        (paths.STATUS, pages.status_page),
+        (paths.DEVICES, pages.devices_page),
+        (paths.METHOD, pages.method_page),
+        (paths.NOT_FOUND, pages.not_found_page),
+        (paths.REPORT, _report_json),
     ):
         found[path] = everything, partial(page, site)
-    found[HIGHLIGHTING] = "", pages.highlighting_styles
+    found[paths.HIGHLIGHTING] = "", pages.highlighting_styles
     for device in site.devices:
         found[device.path] = everything, partial(pages.device_page, site, device)
 
     measuring = digest(*(operators[one.folder] for one in site.model_operators.values()))
     if site.models.keys:
-        found[MODELS] = measuring, partial(pages.models_page, site)
+        found[paths.MODELS] = measuring, partial(pages.models_page, site)
     for key in site.models.keys:
         found[model_file(key)] = measuring, partial(pages.model_page, site, key)
         found[model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
