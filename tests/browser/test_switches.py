@@ -61,16 +61,6 @@ def test_another_metric_shows_its_own_panel_with_the_same_lines(page, many_site,
     expect(page.locator(line(LIGER))).to_be_hidden()
 
 
-def test_a_view_without_the_metric_keeps_its_first_chart(page):
-    choose(page, "metric", "e2e")
-    choose_view(page, "nvidia-h200-swiglu-large")
-    expect(page.locator('svg.panel[data-view="nvidia-h200-swiglu-large"]')).to_have_attribute(
-        "data-chart", "e2e"
-    )
-    choose_view(page, "amd-epyc-2-cores-gelu-cpu")
-    expect(page.locator('svg.panel[data-view="amd-epyc-2-cores-gelu-cpu"]')).to_be_visible()
-
-
 def test_another_view_replaces_the_first_and_the_overview_marks_it(page):
     choose_view(page, "amd-epyc-2-cores-gelu-cpu")
     expect(page.locator(RANKING)).to_be_hidden()

@@ -26,19 +26,8 @@ from kernels_bench_tools.results.metrics import chart_files, metric_infos
 from kernels_bench_tools.text import series_slug, slugify
 
 FAMILIES = [
-    "torch",
-    "triton",
-    "torch-compile",
-    "liger",
-    "quack",
-    "hf-kernels",
-    "fla",
-    "xformers",
-    "sage",
-    "flash",
-    "flex",
-    "cudnn",
-    "math",
+    *("torch", "triton", "torch-compile", "liger", "quack", "hf-kernels", "fla"),
+    *("xformers", "sage", "flash", "flex", "cudnn", "math"),
 ]
 ARTIFACTS = ".kbt/cache/combine/artifacts"
 SETS = {"default": 12, "large": 6, "decode": 6}
