@@ -215,13 +215,10 @@ def too_few(points: Iterable[Point]) -> str:
     A baseline is compared with nothing, so only its number of processes is returned.
     """
     found = [point for point in points if point.p50_ms is not None]
+    without = any(point.verdict is Verdict.FEW_PROCESSES for point in found)
     if not any(point.processes < FEWEST_PROCESSES for point in found):
-        return "too few processes of the baseline: no verdict" if _without_verdict(found) else ""
-    return f"{process_count(found)}{': no verdict' if _without_verdict(found) else ''}"
-
-
-def _without_verdict(points: Iterable[Point]) -> bool:
-    return any(point.verdict is Verdict.FEW_PROCESSES for point in points)
+        return "too few processes of the baseline: no verdict" if without else ""
+    return f"{process_count(found)}{': no verdict' if without else ''}"
 
 
 def headline_objection(view: DeviceSummary) -> str:
