@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.judge.guard import Guard
-from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
+from kernels_bench_tools.measure.operator import Operator, Output, Workload
 from kernels_bench_tools.records.record import Flag
 
 WORKLOAD = Workload(name="pair", axes={"rows": 16, "columns": 64}, dtype="float32")
@@ -130,8 +130,3 @@ def test_one_stale_output_is_detected() -> None:
         return left, kept[0]
 
     assert Flag.STALE_OUTPUT in inspect(keeping)
-
-
-@pytest.mark.parametrize(("value", "count"), [((1, 2), 2), ([1], 1), (torch.ones(3), 1)])
-def test_a_tensor_is_one_output(value: Any, count: int) -> None:
-    assert len(tensors_of(value)) == count

@@ -228,10 +228,6 @@ def test_on_a_cpu_calls_that_may_do_the_work_of_others_have_no_rank(odd: dict[st
     assert {Flag.DISTURBED, Flag.STREAM_ESCAPE} & set(found.flags) == {flag}
 
 
-def test_on_a_cpu_honest_calls_do_no_work_of_others() -> None:
-    assert Flag.STREAM_ESCAPE not in measure(torch.clone, [(torch.ones(64),)], "cpu", limits=QUICK).flags
-
-
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
     def latency(*times: float) -> Latency:
         calls = [Call(ms) for ms in times]
@@ -309,7 +305,7 @@ def test_a_function_that_slows_down_drifts(
 def test_a_steady_function_has_no_flags(advance: Callable[[int], None]) -> None:
     found = measure(lambda x: advance(2_000_000), [(torch.zeros(1),)], "cpu", limits=QUICK)
 
-    assert Flag.DRIFT not in found.flags
+    assert not {Flag.DRIFT, Flag.STREAM_ESCAPE} & set(found.flags)
     assert found.quantities is None
     assert found.clocks is None
 

@@ -47,12 +47,19 @@ def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> 
                     calls["copy"]()
                 torch.cuda.synchronize()
             found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
-            # Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each has a
-            # profiler session of its own, which leaves the GPU idle in between.
-            timer = CudaTimer(calls["matmul"], (), device)
-            return found | {"matmul": median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))}
+            return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
         finally:
             torch.cuda.empty_cache()
+
+
+def _one_at_a_time(call: Operation, device: str) -> float:
+    """Return the median device time in ms of calls that are far apart.
+
+    Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each call has a
+    profiler session of its own, which leaves the GPU idle in between.
+    """
+    timer = CudaTimer(call, (), device)
+    return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
 
 
 def _sentinels(device: str) -> dict[str, Operation]:
