@@ -136,18 +136,6 @@ def test_an_exception_is_a_record_and_the_next_workload_still_runs(capfd: pytest
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
-        RuntimeError("can't allocate memory: 1 TB"),
-    ],
-)
-def test_out_of_memory_is_a_status(error: Exception) -> None:
-    assert smoke(raising(error)).status is Status.OOM
-
-
-@pytest.mark.parametrize(
     ("error", "status", "message"),
     [
         (Unsupported("needs a telescope"), Status.UNSUPPORTED, "needs a telescope"),

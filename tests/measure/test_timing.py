@@ -77,20 +77,35 @@ def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
 
 
+class Few(TimedCalls):
+    """Calls of a process that says that fewer outputs than are taken fit into memory."""
+
+    def open(self, *, hot: bool = False) -> TimerState:
+        return replace(super().open(hot=hot), at_once=1)
+
+
 def batches_of(
-    function: Callable[..., Any], sets: list[tuple[torch.Tensor]], positions: Any = (), *, turn: bool = False
+    function: Callable[..., Any],
+    sets: list[tuple[torch.Tensor]],
+    positions: Any = (),
+    *,
+    turn: bool = False,
+    kind: type[TimedCalls] = TimedCalls,
 ) -> Batches:
-    timed = TimedCalls(function, InputSets(sets, positions, turn=turn), "cpu")
+    timed = kind(function, InputSets(sets, positions, turn=turn), "cpu")
     batches = Batches(timed, len(sets), keep=torch.clone)
     measure_calls(batches, "cpu", limits=QUICK)
     return batches
 
 
-def test_outputs_of_random_timed_calls_are_taken_with_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [TimedCalls, Few])
+def test_outputs_of_random_timed_calls_are_taken_with_their_inputs(
+    monkeypatch: pytest.MonkeyPatch, kind: type[TimedCalls]
+) -> None:
     monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
     sets = [(torch.full((2,), float(number)),) for number in range(3)]
 
-    batches = batches_of(lambda x: x + 1, sets)
+    batches = batches_of(lambda x: x + 1, sets, kind=kind)
 
     # Also of a batch whose mean is compared, and one of those made alone.
     assert len(batches.picked) == 2 * PICKED + 1
@@ -133,19 +148,6 @@ def test_a_change_reaches_every_row() -> None:
         assert changed.all() or changed.sum() > 2
         change((after,), (0,), 1)
         assert torch.equal(before, after)
-
-
-def test_a_process_cannot_have_fewer_outputs_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
-
-    class Few(TimedCalls):
-        def open(self, *, hot: bool = False) -> TimerState:
-            return replace(super().open(hot=hot), at_once=1)
-
-    batches = Batches(Few(torch.clone, InputSets([(torch.zeros(1),)]), "cpu"), 1)
-    measure_calls(batches, "cpu", limits=QUICK)
-
-    assert len(batches.picked) == 2 * PICKED + 1
 
 
 def test_outputs_of_every_sample_that_may_count_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

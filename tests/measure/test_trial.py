@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
@@ -54,12 +55,21 @@ def test_a_time_above_the_roofline_has_its_status(session: BenchmarkSession) -> 
     assert trial.timing is not None
 
 
-@pytest.mark.parametrize("refusal", [Unsupported, NotImplementedError])
-def test_a_size_that_is_refused_is_unsupported(session: BenchmarkSession, refusal: type[Exception]) -> None:
-    def refusing(*_: Any) -> Any:
-        raise refusal("the hidden size must be a power of two")
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Unsupported("a power of two"), Status.UNSUPPORTED),
+        (NotImplementedError("a power of two"), Status.UNSUPPORTED),
+        (torch.OutOfMemoryError("CUDA out of memory"), Status.OOM),
+        (MemoryError(), Status.OOM),
+        (RuntimeError("can't allocate memory: 1 TB"), Status.OOM),
+    ],
+)
+def test_an_exception_becomes_the_status(session: BenchmarkSession, error: Exception, status: Status) -> None:
+    def failing(*_: Any) -> Any:
+        raise error
 
-    assert attempt(LAYER_NORM, refusing, session).status is Status.UNSUPPORTED
+    assert attempt(LAYER_NORM, failing, session).status is status
 
 
 def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(session: BenchmarkSession) -> None:
