@@ -35,14 +35,17 @@ def read_file(path: Path | str) -> bytes:
 
 def read_struct(path: Path, kind: type[T]) -> T:
     """Return the struct in a JSON file."""
-    return msgspec.json.decode(read_file(path), type=kind)
+    try:
+        return msgspec.json.decode(read_file(path), type=kind)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
 
 
 def find_struct(path: Path, kind: type[T]) -> T | None:
     """Return the struct in a JSON file; None if there is no file, or it is damaged or of another version."""
     try:
         return read_struct(path, kind)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from projects import run_kbt
 
 from kernels_bench_tools.file_io import write_atomically
 
@@ -49,3 +50,16 @@ def test_a_file_that_another_process_is_writing_is_kept(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         write_atomically(tmp_path / "a.json", b"one")
         assert other.exists()
+
+
+def test_a_file_that_is_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
+    for name in ("selfcheck/x.json", "site/.kbt-site.json", ".kbt/last.json", ".kbt/build.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"a":' * 100_000)
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    (tmp_path / "n.md").write_text("# N\n\n```python id=a\nprint(1)\n```\n")
+
+    done = run_kbt(tmp_path, "build", "--env", "current")
+
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert "nested too deeply" in (tmp_path / "site/selfcheck.html").read_text()

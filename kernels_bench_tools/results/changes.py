@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
@@ -57,7 +57,7 @@ def read_report(path: Path) -> Report:
         ProjectError: It cannot be read, or has another format.
     """
     try:
-        return msgspec.json.decode(read_file(path), type=Report)
+        return read_struct(path, Report)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
     except msgspec.DecodeError as error:

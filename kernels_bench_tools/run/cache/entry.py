@@ -132,9 +132,9 @@ def read_entry(folder: Path) -> Entry | None:
         flaw = f"{_DIGESTS} is missing"
     except OSError as error:
         flaw = f"{_DIGESTS} cannot be read ({error.strerror})"
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         flaw = f"{_RESULT} is not a result ({error})"
-    with suppress(OSError, ValueError, LookupError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         if msgspec.json.decode(read_file(folder / _RESULT))["format"] != FORMAT:
             return None
     raise DamagedEntryError(flaw)
