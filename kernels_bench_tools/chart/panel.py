@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
@@ -24,7 +25,8 @@ from kernels_bench_tools.text import tick
 
 _WIDTH, _PLOT, _CAPTION = 691.2, 223.0, 22.0
 _LONGEST_TITLE, _LONGEST_TICK, _LONGEST_AXIS = 46, 26, 125
-"""In characters."""
+_LONGEST_HEADING = 84
+"""In characters; a longer heading has several lines."""
 _CROSS = 10.0
 """Distance of the crosses of one workload."""
 _SHADES = {
@@ -240,7 +242,7 @@ def _draw_legend(
             [Line2D([], [], **_look(styles[row.implementation], hollow=not row.passed)) for row in view.rows],
             # Set below: the legend would leave out a label that begins with an underscore.
             [" "] * len(view.rows),
-            title=heading,
+            title=textwrap.fill(heading, _LONGEST_HEADING),
             title_fontproperties={"size": 12, "weight": "bold"},
             alignment="left",
             loc="lower left",
