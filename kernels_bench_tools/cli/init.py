@@ -37,7 +37,7 @@ from kernels_bench_tools.text import did_you_mean, title_from_name
 _OWN = "softmax"
 """The operator that is not built in: its module becomes part of the project."""
 _NOTEBOOKS = ["index.md", "*/index.md", "**/impls/*.md", "**/results/*.md", "suites/*.md"]
-_IGNORED = ("__pycache__/", ".kbt/", "/site/", "/hub-builds/")
+_IGNORED = ("__pycache__/", ".venv/", ".kbt/", "/site/", "/hub-builds/")
 _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
