@@ -88,7 +88,8 @@ def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
     assert kbt("init") == 0
     assert (folder / "pyproject.toml").read_bytes().startswith(settings + b"\r\n\r\n[tool.kbt]\r\n")
     assert tomllib.loads((folder / "pyproject.toml").read_bytes().decode())["project"] == {"name": "x"}
-    assert (folder / ".gitignore").read_bytes() == b"*.o\n__pycache__\n.kbt/\n\n.venv/\n/site/\n/hub-builds/\n"
+    ignored = b"*.o\n__pycache__\n.kbt/\n\n.venv/\n/site/\n/hub-builds/\n"
+    assert (folder / ".gitignore").read_bytes() == ignored
     assert "note: docs/index.md matches `notebooks`" in capsys.readouterr().err
 
 
