@@ -49,6 +49,7 @@ def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> 
             found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
             return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
         finally:
+            del calls  # else its buffers would still be in use
             torch.cuda.empty_cache()
 
 
