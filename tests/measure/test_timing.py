@@ -213,21 +213,15 @@ class Odd(TimedCalls):
 
 
 @pytest.mark.parametrize(
-    ("odd", "flag"),
-    [
-        ({"alone_ms": 1.0}, Flag.STREAM_ESCAPE),
-        ({"alone_ms": 1.0, "busy_after": 1}, Flag.DISTURBED),
-        ({"mean": 1.6}, Flag.DISTURBED),  # other virtual machines could do that
-        ({"mean": 3.0}, Flag.STREAM_ESCAPE),
-    ],
+    "odd", [{"alone_ms": 1.0}, {"alone_ms": 1.0, "busy_after": 1}, {"mean": 1.6}, {"mean": 3.0}]
 )
-def test_on_a_cpu_calls_that_may_do_the_work_of_others_have_no_rank(odd: dict[str, Any], flag: Flag) -> None:
+def test_on_a_cpu_calls_that_may_do_the_work_of_others_have_no_rank(odd: dict[str, Any]) -> None:
     calls = Odd(torch.clone, InputSets([(torch.ones(64),)]), "cpu")
     vars(calls).update(odd)
 
     found = measure_calls(Batches(calls, 1), "cpu", limits=QUICK)
 
-    assert {Flag.DISTURBED, Flag.STREAM_ESCAPE} & set(found.flags) == {flag}
+    assert {Flag.DISTURBED, Flag.STREAM_ESCAPE} & set(found.flags) == {Flag.DISTURBED}
 
 
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:

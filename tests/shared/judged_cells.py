@@ -74,7 +74,8 @@ ATTACKS = {
     "timed_by_stack": stale(
         "import traceback\nwhen(lambda *_: any(frame.name == 'batch' for frame in traceback.extract_stack()))"
     ),
-    "timed_by_gaps": stale("timed_by_gaps()"),
+    # Wrong between any two calls that follow fast, which those of the check do on a quiet machine.
+    "timed_by_gaps": Attack("timed_by_gaps()", {*REJECTED, Status.INCORRECT}, f"stale_output|{WRONG}"),
     "timed_by_count": stale("after(70)"),
     "timed_by_harness_objects": stale(
         "when(lambda *_: any(type(found) is Candidate and len(found.sets.all[0]) for found in gc.get_objects()))"
@@ -136,9 +137,11 @@ ATTACKS = {
     "another_context": wrong("change_context(implementation='torch_layer_norm')\non_smoke(garbage)"),
     "without_the_judge": unjudged("change_context(judge='')\non_smoke(right)"),
     # Knowing what later calls will get
-    "work_of_later_calls": Attack("work_of_later_calls()", REJECTED, "stream_escape"),
+    "work_of_later_calls": Attack(
+        "work_of_later_calls()", {*REJECTED, Status.DISTURBED}, "stream_escape|disturbed"
+    ),
     "work_of_later_calls_as_slow_as_calls_alone": Attack(
-        "work_of_later_calls(5000)", REJECTED, "stream_escape"
+        "work_of_later_calls(5000)", {*REJECTED, Status.DISTURBED}, "stream_escape|disturbed"
     ),
     "computed_when_an_output_is_freed": stale("computed_when_an_output_is_freed()"),
     "computed_when_garbage_is_collected": stale("computed_when_garbage_is_collected()"),
