@@ -213,7 +213,7 @@ class Odd(TimedCalls):
 
 
 @pytest.mark.parametrize(
-    "odd", [{"alone_ms": 1.0}, {"alone_ms": 1.0, "busy_after": 1}, {"mean": 1.6}, {"mean": 3.0}]
+    "odd", [{"alone_ms": 1.0}, {"alone_ms": 1.0, "busy_after": 0}, {"mean": 1.6}, {"mean": 3.0}]
 )
 def test_on_a_cpu_calls_that_may_do_the_work_of_others_have_no_rank(odd: dict[str, Any]) -> None:
     calls = Odd(torch.clone, InputSets([(torch.ones(64),)]), "cpu")

@@ -245,7 +245,6 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
 
     median_ms = latency.p50
     most_mean, most_alone = MAX_UNEVEN * median_ms + UNEVEN_MS, ALONE_FACTOR * median_ms + ALONE_MS
-    batches.calls.watch_waits()
     mean = _least(mean_in_a_row, inf if waiting.disturbed else most_mean)
     alone = _least(fastest_alone, inf if waiting.disturbed else most_alone)
     found = ""
@@ -253,9 +252,6 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         found = f"their mean is {mean:.3g} ms, their median {median_ms:.3g} ms"
     elif alone > most_alone:
         found = f"alone they take {alone:.3g} ms, in a row {median_ms:.3g} ms"
-    if found and not waiting.disturbed:
-        draw(count)
-        waiting = batches.calls.waits(count)  # the machine may have become busy
     flags, note = [], ""
     if waiting.disturbed:
         flags, note = [Flag.DISTURBED], str(waiting)
