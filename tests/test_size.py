@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_440,
+    "kernels_bench_tools": 37_500,
     "kernels_bench_tools/chart": 680,
     "kernels_bench_tools/cli": 3_620,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
     "kernels_bench_tools/models": 3_410,
-    "kernels_bench_tools/notebooks": 1_990,
+    "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 2_750,
-    "kernels_bench_tools/records": 2_730,
+    "kernels_bench_tools/records": 2_740,
     "kernels_bench_tools/report": 2_750,
     "kernels_bench_tools/results": 4_060,
-    "kernels_bench_tools/run": 4_610,
+    "kernels_bench_tools/run": 4_630,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_820,
+    "tests": 31_900,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

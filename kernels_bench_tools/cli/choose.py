@@ -164,7 +164,7 @@ def _measured_effect(project: Project, model: str, device: Device, choices: Phas
         if {*path.stem.split("+")} != {*map(effect_part, choices.effect)}:
             continue
         code = {
-            name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
+            name: [cell.sources for cell in survey_notebook(project, notebooks[name]).cells]
             for name in choices.effect
             if name in notebooks
         }

@@ -138,7 +138,7 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
             )
         known = recorded[folder]
         complete = {device for stem, (device, _, workloads) in known if stem == name and not workloads}
-        code = {cell.id: cell.code for cell in notebook.cells}
+        code = {cell.id: cell.sources for cell in notebook.cells}
         for device, mode, workload_set in sorted({each for _, each in known}):
             records = known.get((name, (device, mode, workload_set)), [])
             if not records and (not workload_set or device in complete):

@@ -156,7 +156,7 @@ def committed_baselines(project: Project, baselines: Iterable[str], device: Devi
         path = record_file(project.root / operator, device.slug, PurePosixPath(name).stem)
         records = read_committed(path, operator, "", ignore) if path.exists() else []
         notebook = read_notebook(project, project.root / name)
-        digests = {code_digest(cell.code) for cell in notebook.cells}
+        digests = {code_digest(cell.sources) for cell in notebook.cells}
         if not records or {record.provenance.code_digest for record in records} - digests:
             return {}
         known[name] = Baseline(f"{_title_of(notebook)} (committed records)", records)

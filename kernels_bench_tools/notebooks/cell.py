@@ -6,9 +6,12 @@ cell's result, it is also part of the key (``run/cache/key.py``).
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 
 from markdown_it import MarkdownIt
@@ -16,7 +19,7 @@ from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
-from kernels_bench_tools.notebooks.header import read_header
+from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.text import did_you_mean
 
@@ -139,6 +142,13 @@ class Cell:
     """Whether the notebook names it; otherwise the id is made from its code."""
     file_line: int = 0
     """Line number of the opening fence in the file."""
+    imported: dict[str, str] = field(default_factory=dict)
+    """Code of the needed cells of the same notebook that it imports, directly or through others, by their ids."""
+
+    @property
+    def sources(self) -> str:
+        """All code of the notebook that its process runs."""
+        return "\n".join([self.code, *(split_header(code)[0] for code in self.imported.values())])
 
     @property
     def measures(self) -> bool:
@@ -185,6 +195,36 @@ def read_cell(
     )
     _check_values(cell, attributes, report)
     return cell
+
+
+def find_imported(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
+    """Return ``Cell.imported``; ``cells`` are those of the notebook. No cell replaces a module of Python's library."""
+    needed, waiting = dict[str, Cell](), [cell]
+    while waiting:
+        for name in waiting.pop().needs:
+            if name in cells and name not in {cell.id, *needed, *sys.stdlib_module_names}:
+                needed[name] = cells[name]
+                waiting.append(cells[name])
+    found, codes = dict[str, str](), [cell.code]
+    while codes and needed:
+        for name in _imported_names(codes.pop()) & needed.keys() - found.keys():
+            found[name] = needed[name].code
+            if needed[name].measures:  # it would measure again, and its records be lost
+                what = f"the cell {name} measures, so it cannot be imported. Put what both use in a cell of its own"
+                found[name] = f"raise ImportError({what!r})"
+            codes.append(found[name])
+    return dict(sorted(found.items()))
+
+
+def _imported_names(code: str) -> set[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes in strings
+            nodes = [*ast.walk(ast.parse(code))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # which running it reports
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def _items(text: str | None) -> list[str]:

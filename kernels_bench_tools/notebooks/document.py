@@ -13,6 +13,7 @@ from kernels_bench_tools.notebooks.cell import (
     Cell,
     count_commented,
     find_fences,
+    find_imported,
     read_cell,
 )
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
@@ -116,6 +117,8 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
             what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
             problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
     blocks.append("\n".join(body[done:]))
+    for cell in first.values():
+        cell.imported = find_imported(cell, first)
     return Notebook(
         path=path,
         name=name,

@@ -243,6 +243,8 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     code: str
     line: int
     """Line of the opening fence in the notebook's file, from 1."""
+    sources: str = ""
+    """All code that its process runs; empty if it imports no other cell of the notebook."""
     collapse_code: bool = False
     collapse_output: bool = False
     status: Status | None = None

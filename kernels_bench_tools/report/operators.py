@@ -150,7 +150,7 @@ class OperatorReport:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
         notebook = self.notebooks.get(row.implementation)
         cells = notebook.cells if notebook else []
-        return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
+        return has_other_code(row.provenance, {cell.id: cell.sources or cell.code for cell in cells})
 
     def expected(self, row: Row, point: Point) -> str:
         """Return why a row's notebook expects a failed result; empty if it does not."""

@@ -291,7 +291,7 @@ def model_page(site: Site, key: str) -> str:
                 notebook_title(notebook),
                 page.url(paths.page_path(notebook.path)),
             )
-            code[f"{folder}/{name}"] = [cell.code for cell in notebook.cells]
+            code[f"{folder}/{name}"] = [cell.sources or cell.code for cell in notebook.cells]
 
     drawn: dict[int, dict[str, Markup]] = {}
 

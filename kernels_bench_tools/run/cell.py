@@ -239,6 +239,7 @@ def describe_cell(
     run = CellRun(
         id=cell.id,
         code=cell.code,
+        sources=cell.sources if cell.imported else "",
         line=cell.file_line,
         collapse_code=cell.collapse_code,
         collapse_output=cell.collapse_output,

@@ -34,7 +34,7 @@ from kernels_bench_tools.run.cell import (
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_modules, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
     compiler_caches,
@@ -244,6 +244,10 @@ class LocalExecutor:
                 own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
             variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
+            script, modules = task.node.notebook.script_path(task.cell), folder / "cells"
+            shown = self._project.relative(script.parent)
+            if task.cell.imported:
+                script = write_modules(modules, script, task.cell, python)
             process = JudgedProcess(turn, judge, Job(context=task.context, device=self._torch_device))
 
             def watched() -> None:
@@ -254,7 +258,7 @@ class LocalExecutor:
             while True:  # after a crash again, for the workloads that are left
                 with process.opened() as stdin:
                     end = self._processes.run(
-                        [python, *process.start, str(task.node.notebook.script_path(task.cell))],
+                        [python, *process.start, str(script)],
                         folder=work,
                         variables=variables,
                         stdout=task.draft.stdout,
@@ -290,7 +294,7 @@ class LocalExecutor:
             os.close(work_fd)
         records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
         for log in (task.draft.stdout, task.draft.stderr, *records):
-            hide_paths(log, {work: "", home: "~", **self._hidden})
+            hide_paths(log, {work: "", home: "~", modules: shown, **self._hidden})
         if task.cell.measures:
             mark_unjudged(task.draft.artifacts, files, task.context.process)
         return conclude(task, end, collected, transient=transient)

@@ -290,7 +290,7 @@ class Execution:
                 notebook=notebook.name,
                 notebook_digest=notebook.digest,
                 cell=cell.id,
-                code_digest=code_digest(cell.code),
+                code_digest=code_digest(cell.sources),
                 commit=self.checkout.commit,
                 dirty=self.checkout.dirty,
                 environment=self.executor.environment,

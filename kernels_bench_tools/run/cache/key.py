@@ -131,6 +131,8 @@ class Fingerprints:
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
             "requires": front.requires,
         }
+        if cell.imported:
+            values |= {"imported": {name: code_digest(text) for name, text in cell.imported.items()}}
         if cell.measures:
             values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
             values |= {"processes": processes}
@@ -138,14 +140,14 @@ class Fingerprints:
                 models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
                 values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
             values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
-        if _HUB_CALL in cell.code:
+        if _HUB_CALL in cell.sources:
             lock = find_lock(node.notebook.path.parent)
             values |= {LOCK_FILE: file_digest(lock) if lock is not None and lock.is_file() else ""}
             values |= {"USE_HUB_KERNELS": os.environ.get("USE_HUB_KERNELS", "")}
             # Metadata has the digests of all files of a build.
             builds = described_builds(builds_folder(node.notebook.path.parent))
             named = {
-                repo: list(map(file_digest, paths)) for repo, paths in builds.items() if repo in cell.code
+                repo: list(map(file_digest, paths)) for repo, paths in builds.items() if repo in cell.sources
             }
             values |= {"source builds": named} if named else {}
         return values
@@ -159,7 +161,7 @@ class Fingerprints:
         folder = node.notebook.script_path(node.cell).parent
         written = sorted(path_sources(header).items())
         sources = [(name, Path(os.path.normpath(folder / path))) for name, path in written]
-        if self.environment == "current" and PACKAGE in node.cell.code:
+        if self.environment == "current" and PACKAGE in node.cell.sources:
             sources.append((PACKAGE, self.package))
         listed = (header or {}).get("dependencies", node.cell.deps)
         words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []

@@ -232,6 +232,20 @@ def write_script(path: Path, text: str) -> None:
     update_file(path, text.encode())
 
 
+def write_modules(folder: Path, script: Path, cell: Cell, python: str) -> Path:
+    """Write a cell's script beside the cells that it imports; return its path.
+
+    A module that its environment has is not replaced.
+    """
+    folder.mkdir()
+    (site,) = [*Path(python).parents[1].glob("lib/python*/site-packages")][:1] or [folder]
+    for name, code in cell.imported.items():
+        if not (site / name).exists() and not (site / f"{name}.py").exists():
+            (folder / f"{name}.py").write_text(code + "\n", encoding="utf-8")
+    shutil.copyfile(script, folder / script.name)
+    return folder / script.name
+
+
 def ignore_folder(folder: Path) -> None:
     """Make ``folder``, which must not be a link, with a ``.gitignore`` that ignores all of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
