@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_500,
+    "kernels_bench_tools": 37_580,
     "kernels_bench_tools/chart": 680,
     "kernels_bench_tools/cli": 3_620,
     "kernels_bench_tools/cluster": 760,
@@ -21,10 +21,10 @@ LINES = {
     "kernels_bench_tools/records": 2_740,
     "kernels_bench_tools/report": 2_750,
     "kernels_bench_tools/results": 4_060,
-    "kernels_bench_tools/run": 4_630,
+    "kernels_bench_tools/run": 4_710,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_900,
+    "tests": 31_930,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from projects import PYTHON
@@ -179,19 +180,51 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
     assert " bytes are missing here: " in workspace.text(run.stdout)
 
 
-@pytest.mark.parametrize("daemon", [False, True])
-def test_memory_over_the_limit_is_oom_with_the_size(workspace, daemon):
+SHARED = Path("/dev/shm")
+USE_SHARED_MEMORY = """
+import glob, time
+while not (names := glob.glob("/dev/shm/kbt-a-*")): time.sleep(0.01)
+with open(names[0]): time.sleep(60)
+"""
+MEMORY = {
+    "children": "for _ in range(2):\n    if os.fork() == 0:\n        x = fill(160); time.sleep(600)",
+    "daemons": (
+        "for _ in range(2):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n"
+        "        x = fill(160); time.sleep(600)"
+    ),
+    "a closed file in /dev/shm": "os.makedirs(f'/dev/shm/{os.getpid()}/a'); put(f'/dev/shm/{os.getpid()}/a/b')",
+    "a removed file": "p = f'/dev/shm/{os.getpid()}'; f = put(p); f = open(p); os.remove(p)",
+    "a file without a name": "m = os.memfd_create('m'); [os.write(m, fill(1)) for _ in range(320)]",
+    "shared pages": "import mmap; m = mmap.mmap(-1, 320 << 20); m.write(fill(320))",
+}
+
+
+@pytest.mark.parametrize("way", MEMORY)
+def test_memory_over_the_limit_is_oom_with_the_size(workspace, way):
+    before = set(SHARED.iterdir())
     code = (
-        "import os, time\nprint('filling', flush=True)\n"
-        f"for _ in range(2):\n    if os.fork() == 0:\n        if {daemon}:\n            os.setsid()\n"
-        "            if os.fork(): os._exit(0)\n"
-        "        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
-        "time.sleep(600)"
+        "import os, time\nprint('filling', flush=True)\nfill = lambda size: bytearray(b'x') * (size << 20)\n"
+        "def put(path):\n    with open(path, 'wb') as f:\n        for _ in range(320): f.write(fill(1))\n"
+        f"{MEMORY[way]}\ntime.sleep(600)"
     )
     run = workspace.run_cell(code, memory_limit=200 * 2**20)
 
     assert run.status == "oom"
     assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason)
+    assert set(SHARED.iterdir()) <= before
+
+
+def test_shared_memory_that_a_cell_left_is_removed_unless_another_process_uses_it(workspace):
+    before = set(SHARED.iterdir())
+    code = "import os, time\nfor n in 'ab': open(f'/dev/shm/kbt-{n}-{os.getpid()}', 'w')\nprint(os.getpid()); time.sleep(1)"
+    with subprocess.Popen([PYTHON, "-c", USE_SHARED_MEMORY]) as user:
+        run = workspace.run_cell(code)
+        used = SHARED / f"kbt-a-{workspace.text(run.stdout).strip()}"
+
+        assert run.status == "ok"
+        assert set(SHARED.iterdir()) - before == {used}
+        used.unlink()
+        user.kill()
 
 
 def test_memory_that_processes_share_counts_once(workspace):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.run.process.reaper import orphans_of
 
 _DEFAULT_SHARE = 0.9
 _INTERVAL_SECONDS = 0.25
+_SHARED = Path("/dev/shm")  # noqa: S108 - only looked at
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -21,6 +25,8 @@ _CGROUP_LIMITS = (
 class MemoryWatch:
     """Checks the memory of a process, its descendants and their orphans against a limit, a few times per second.
 
+    Files in memory count, too: those that the processes have open, and those that they left in ``/dev/shm``.
+
     ``limit`` is in bytes; None for none, 0 for nine tenths of the memory of this machine, or of this container. A limit
     on the address space would be simpler, but CUDA reserves more of it than a machine has memory.
     """
@@ -29,6 +35,7 @@ class MemoryWatch:
         self._leader, self._marker = leader, marker
         self._limit = _default_limit() if limit == 0 else limit
         self._next = 0.0
+        self._others = {entry.inode() for entry in _entries(_SHARED)}
         self.used = 0
         """Bytes that the processes used, if that was more than the limit."""
 
@@ -44,20 +51,94 @@ class MemoryWatch:
             with suppress(psutil.Error):  # it has ended
                 process = psutil.Process(pid)
                 members |= {process, *process.children(recursive=True)}
+        files = sum(self._in_memory(process.pid for process in members).values())
         # The exact value takes longer to find out.
-        if sum(map(_used, members)) > self._limit:
-            used = sum(_used(process, exact=True) for process in members)
+        if sum(_resident(process) for process in members) + files > self._limit:
+            total, shared = map(sum, zip(*map(_proportional, members), strict=True)) if members else (0, 0)
+            used = total + max(0, files - shared)  # files that are mapped are in both
             self.used = used if used > self._limit else 0
         return self.used > 0
 
+    def remove_files(self) -> None:
+        """Remove what the processes, which have ended, left in ``/dev/shm``, unless another process uses it."""
+        if left := self._left():
+            used = {_number(file) for pid in psutil.pids() for file in _files(Path(f"/proc/{pid}/fd"))}
+            for path in left:
+                if used.isdisjoint(map(_number, _files(path))):
+                    remove_tree(path, _SHARED)
 
-def _used(process: psutil.Process, *, exact: bool = False) -> int:
-    """Return the memory of a process; if ``exact``, shared pages count once."""
+    def _in_memory(self, members: Iterable[int]) -> dict[tuple[int, int], int]:
+        """Return the bytes of each file in memory that is open, or was left in ``/dev/shm``."""
+        folders = [*(Path(f"/proc/{pid}/fd") for pid in members), *self._left()]
+        devices = _devices_in_memory()
+        return {
+            _number(file): 512 * file.st_blocks
+            for folder in folders
+            for file in _files(folder)
+            if file.st_dev in devices
+        }
+
+    def _left(self) -> list[Path]:
+        """Return what this user put into ``/dev/shm`` since the process was started."""
+        return [
+            _SHARED / entry.name
+            for entry in _entries(_SHARED)
+            if entry.inode() not in self._others and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+        ]
+
+
+def _devices_in_memory() -> set[int]:
+    """Return the devices of the file systems in memory, also of the one that ``memfd_create`` uses."""
+    devices = set()
+    for partition in psutil.disk_partitions(all=True):
+        if partition.fstype == "tmpfs":
+            with suppress(OSError):
+                devices.add(Path(partition.mountpoint).stat().st_dev)
+    with suppress(OSError, AttributeError):  # not Linux
+        descriptor = os.memfd_create("device")
+        devices.add(os.fstat(descriptor).st_dev)
+        os.close(descriptor)
+    return devices
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        info = process.memory_full_info() if exact else process.memory_info()
-        return int(getattr(info, "pss", info.rss))  # only Linux has pss
-    except psutil.Error:  # it has ended, or is not ours
-        return _used(process) if exact else 0
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # there is none, or it is not ours
+        return []
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    """Return what is known of a file, or of all files below a folder, without recursion."""
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with suppress(OSError):  # it has gone
+            yield folder.stat()
+        if not folder.is_symlink():
+            pending += [folder / entry.name for entry in _entries(folder)]
+
+
+def _number(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:  # it has ended
+        return 0
+
+
+def _proportional(process: psutil.Process) -> tuple[int, int]:
+    """Return the bytes of a process, and those of them that are files in memory; pages that processes share count once."""
+    try:
+        rows = (line.split() for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines())
+        sizes = {row[0]: 1024 * int(row[1]) for row in rows if row[0].startswith("Pss")}
+        return sizes["Pss:"], sizes.get("Pss_Shmem:", 0)
+    except (OSError, KeyError):  # it has ended, or this is not Linux
+        return _resident(process), 0
 
 
 def _default_limit() -> int:

@@ -128,6 +128,7 @@ class Processes:
                 seconds = time.monotonic() - started
             finally:
                 self._kill_rest(process, carried)
+                memory.remove_files()
             for file, log in ((out, stdout), (err, stderr)):
                 if not _is_at(file, log):
                     stop = Stop.LOG
