@@ -9,13 +9,13 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_580,
+    "kernels_bench_tools": 37_420,
     "kernels_bench_tools/chart": 680,
     "kernels_bench_tools/cli": 3_620,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
-    "kernels_bench_tools/models": 3_410,
+    "kernels_bench_tools/models": 3_250,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 2_750,
     "kernels_bench_tools/records": 2_740,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_710,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_930,
+    "tests": 31_950,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

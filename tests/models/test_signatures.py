@@ -55,7 +55,11 @@ VLLM = {
     FusedMoE: "num_experts top_k hidden_size intermediate_size params_dtype reduce_results renormalize",
     MixtralMoE: "num_experts top_k hidden_size intermediate_size params_dtype quant_config",
 }
-OURS = {RotaryEmbedding: {"rope_scaling"}, LlamaAttention: {"rotary_emb", "qk_norm"}}
+OURS = {
+    RotaryEmbedding: {"rope_scaling"},
+    LlamaAttention: {"rotary_emb", "qk_norm"},
+    MixtralMoE: {"renormalize"},
+}
 
 
 def parameters(function: object) -> list[inspect.Parameter]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tiny_configs import HUGGINGFACE
 from torch import Tensor
+from torch.nn import functional
 
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
@@ -46,11 +47,49 @@ def random_checkpoint(kind: str) -> dict[str, Tensor]:
         return load_file(Path(folder, "model.safetensors"))
 
 
+MERGED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "w13_weight": ("gate_proj", "up_proj"),
+    "w2_weight": ("down_proj",),
+}
+"""Layers of a checkpoint that are one here."""
+KEY_HEADS = HUGGINGFACE["llama"]["num_key_value_heads"]
+MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+
+
+def _part_of_rank(
+    name: str, shape: Sequence[int], checkpoint: dict[str, Tensor], rank: int, size: int
+) -> Tensor:
+    """Return one rank's part of a weight; ranks share a head of keys where there are fewer heads than ranks."""
+    path, _, last = name.rpartition(".")
+    if last in MERGED:  # of experts
+        names = MIXTRAL if "block_sparse_moe" in name else {}
+        axis, layers = int(last == "w2_weight"), [names.get(layer, layer) for layer in MERGED[last]]
+        experts = [
+            [checkpoint[f"{path}.{expert}.{layer}.weight"].chunk(size, axis)[rank] for layer in layers]
+            for expert in range(shape[0])
+        ]
+        return torch.stack([torch.cat(parts) for parts in experts])
+    layer = path.rpartition(".")[2]
+    parts = []
+    for part in MERGED.get(layer, (layer,)):
+        whole = checkpoint[name.replace(layer, part)]
+        if part in {"embed_tokens", "lm_head"}:
+            parts.append(functional.pad(whole, (0, 0, 0, shape[0] * size - len(whole))).chunk(size)[rank])
+        elif layer in MERGED:
+            count = min(size, KEY_HEADS) if part in {"k_proj", "v_proj"} else size
+            parts.append(whole.chunk(count)[rank * count // size])
+        else:
+            parts.append(whole.chunk(size, 1)[rank] if whole.shape != shape else whole)
+    return torch.cat(parts)
+
+
 def loaded_model(kind: str, checkpoint: dict[str, Tensor], rank: int = 0, size: int = 1) -> CausalLM:
     """Return one rank's model in float32 with an empty cache."""
     model = build_model(tiny_config(kind), "cpu", rank=rank, size=size, dtype=torch.float32)
-    loaded = model.load_weights(checkpoint.items())
-    assert loaded == {name for name, _ in model.named_parameters()}
+    for name, weight in model.named_parameters():
+        weight.data.copy_(_part_of_rank(name, weight.shape, checkpoint, rank, size))
     model.allocate_kv_cache(BLOCKS, BLOCK_SIZE)
     return model
 

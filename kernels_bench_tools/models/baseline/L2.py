@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +24,6 @@ from kernels_bench_tools.models.baseline.parallel_state import (
     divide,
     get_tensor_model_parallel_rank,
     get_tensor_model_parallel_world_size,
-    part,
 )
 from kernels_bench_tools.models.config import VOCAB_PADDING, ModelConfig
 
@@ -34,72 +31,38 @@ from kernels_bench_tools.models.config import VOCAB_PADDING, ModelConfig
 class ReplicatedLinear(nn.Module):
     """Compute all outputs on every rank.
 
-    Differs from vLLM: no ``params_dtype``, ``quant_config``, ``prefix`` and ``return_bias``.
+    Differs from vLLM, as all linear layers here: ``forward`` returns the outputs only, and there is no
+    ``skip_bias_add``, ``params_dtype``, ``quant_config``, ``prefix`` and ``return_bias``.
     """
 
-    def __init__(
-        self, input_size: int, output_size: int, bias: bool = True, skip_bias_add: bool = False
-    ) -> None:
+    def __init__(self, input_size: int, output_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.skip_bias_add = skip_bias_add
         self.weight = nn.Parameter(torch.empty(output_size, input_size))
         self.bias = nn.Parameter(torch.zeros(output_size)) if bias else None
         self.linear = Linear()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs (tokens, outputs), and the bias if ``skip_bias_add`` left it out."""
-        added = None if self.skip_bias_add else self.bias
-        return self.linear(x, self.weight, added), self.bias if self.skip_bias_add else None
+    def forward(self, x: Tensor) -> Tensor:
+        """Return this rank's outputs (tokens, outputs)."""
+        return self.linear(x, self.weight, self.bias)
 
 
-class ColumnParallelLinear(nn.Module):
-    """Compute this rank's share of the outputs.
+class ColumnParallelLinear(ReplicatedLinear):
+    """Compute this rank's share of the outputs; no ``gather_output``."""
 
-    Differs from vLLM: no ``gather_output``, ``params_dtype``, ``quant_config``, ``prefix`` and ``return_bias``.
-    """
-
-    def __init__(
-        self, input_size: int, output_size: int, bias: bool = True, *, skip_bias_add: bool = False
-    ) -> None:
-        super().__init__()
-        self.tp_rank = get_tensor_model_parallel_rank()
-        self.tp_size = get_tensor_model_parallel_world_size()
-        self.skip_bias_add = skip_bias_add
-        rows = divide(output_size, self.tp_size)
-        self.weight = nn.Parameter(torch.empty(rows, input_size))
-        self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.linear = Linear()
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return this rank's outputs (tokens, outputs / ranks), and the bias if ``skip_bias_add`` left it out."""
-        added = None if self.skip_bias_add else self.bias
-        return self.linear(x, self.weight, added), self.bias if self.skip_bias_add else None
-
-    def load_rows(self, param: Tensor, loaded_weight: Tensor, index: int, start: int, size: int) -> None:
-        """Copy the ``index``-th ``size`` rows of a whole weight or bias to the rows from ``start``."""
-        param.data[start : start + size].copy_(part(loaded_weight, 0, index, size))
+    def __init__(self, input_size: int, output_size: int, bias: bool = True) -> None:
+        super().__init__(input_size, divide(output_size, get_tensor_model_parallel_world_size()), bias)
 
 
 class MergedColumnParallelLinear(ColumnParallelLinear):
-    """Compute this rank's share of each output, side by side; differs from vLLM as its base class does."""
+    """Compute this rank's share of each output, side by side."""
 
-    def __init__(
-        self, input_size: int, output_sizes: list[int], bias: bool = True, *, skip_bias_add: bool = False
-    ) -> None:
-        super().__init__(input_size, sum(output_sizes), bias, skip_bias_add=skip_bias_add)
-        self.own_sizes = [divide(size, self.tp_size) for size in output_sizes]
-
-    def weight_loader(self, param: Tensor, loaded_weight: Tensor, loaded_shard_id: int) -> None:
-        """Copy this rank's rows of the whole weight or bias of one of the outputs."""
-        start, size = sum(self.own_sizes[:loaded_shard_id]), self.own_sizes[loaded_shard_id]
-        self.load_rows(param, loaded_weight, self.tp_rank, start, size)
+    def __init__(self, input_size: int, output_sizes: list[int], bias: bool = True) -> None:
+        ranks = get_tensor_model_parallel_world_size()
+        super().__init__(input_size, ranks * sum(divide(size, ranks) for size in output_sizes), bias)
 
 
 class QKVParallelLinear(ColumnParallelLinear):
-    """Compute queries, keys and values of this rank's heads; ranks share a key head where there are fewer of them.
-
-    Differs from vLLM as its base class does.
-    """
+    """Compute queries, keys and values of this rank's heads; ranks share a key head where there are fewer of them."""
 
     def __init__(
         self,
@@ -108,68 +71,31 @@ class QKVParallelLinear(ColumnParallelLinear):
         total_num_heads: int,
         total_num_kv_heads: int | None = None,
         bias: bool = True,
-        skip_bias_add: bool = False,
     ) -> None:
-        tp_size = get_tensor_model_parallel_world_size()
+        ranks = get_tensor_model_parallel_world_size()
         total_num_kv_heads = total_num_kv_heads or total_num_heads
-        self.head_size = head_size
-        self.num_heads = divide(total_num_heads, tp_size)
-        if total_num_kv_heads < tp_size:
-            self.num_kv_heads, self.num_kv_head_replicas = 1, divide(tp_size, total_num_kv_heads)
-        else:
-            self.num_kv_heads, self.num_kv_head_replicas = divide(total_num_kv_heads, tp_size), 1
-        heads = self.num_heads + 2 * self.num_kv_heads
-        super().__init__(hidden_size, heads * tp_size * head_size, bias, skip_bias_add=skip_bias_add)
-
-    def weight_loader(
-        self, param: Tensor, loaded_weight: Tensor, loaded_shard_id: Literal["q", "k", "v"]
-    ) -> None:
-        """Copy this rank's heads of the whole weight or bias of queries, keys or values."""
-        if loaded_shard_id == "q":
-            self.load_rows(param, loaded_weight, self.tp_rank, 0, self.num_heads * self.head_size)
-            return
-        before = self.num_heads + (self.num_kv_heads if loaded_shard_id == "v" else 0)
-        index, size = self.tp_rank // self.num_kv_head_replicas, self.num_kv_heads * self.head_size
-        self.load_rows(param, loaded_weight, index, before * self.head_size, size)
+        self.num_heads = divide(total_num_heads, ranks)
+        heads_a_rank = divide(max(total_num_kv_heads, ranks), min(total_num_kv_heads, ranks))
+        self.num_kv_heads = heads_a_rank if total_num_kv_heads >= ranks else 1
+        super().__init__(hidden_size, ranks * (self.num_heads + 2 * self.num_kv_heads) * head_size, bias)
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(ReplicatedLinear):
     """Multiply this rank's share of the inputs, and add up the ranks' products; rank 0 adds the bias.
 
-    Differs from vLLM: no ``input_is_parallel`` (it is), ``params_dtype``, ``quant_config``, ``prefix``, ``return_bias``.
+    Besides, it differs from vLLM in having no ``input_is_parallel`` (it is) and ``reduce_results``.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int,
-        bias: bool = True,
-        *,
-        skip_bias_add: bool = False,
-        reduce_results: bool = True,
-    ) -> None:
-        super().__init__()
+    def __init__(self, input_size: int, output_size: int, bias: bool = True) -> None:
         self.tp_rank = get_tensor_model_parallel_rank()
         self.tp_size = get_tensor_model_parallel_world_size()
-        self.skip_bias_add = skip_bias_add
-        self.reduce_results = reduce_results
-        self.weight = nn.Parameter(torch.empty(output_size, divide(input_size, self.tp_size)))
-        self.bias = nn.Parameter(torch.zeros(output_size)) if bias else None
-        self.linear = Linear()
+        super().__init__(divide(input_size, self.tp_size), output_size, bias)
         self.all_reduce = AllReduce()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs (tokens, outputs) of (tokens, inputs / ranks), and the bias if ``skip_bias_add``."""
-        added = None if self.skip_bias_add or self.tp_rank else self.bias
-        output = self.linear(x, self.weight, added)
-        if self.reduce_results and self.tp_size > 1:
-            output = self.all_reduce(output)
-        return output, self.bias if self.skip_bias_add else None
-
-    def weight_loader(self, param: Tensor, loaded_weight: Tensor) -> None:
-        """Copy this rank's columns of the whole weight, or the bias."""
-        own = part(loaded_weight, 1, self.tp_rank, self.weight.shape[1]) if param.dim() > 1 else loaded_weight
-        param.data.copy_(own)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs (tokens, outputs) of (tokens, inputs / ranks)."""
+        output = self.linear(x, self.weight, None if self.tp_rank else self.bias)
+        return self.all_reduce(output) if self.tp_size > 1 else output
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -197,10 +123,6 @@ class VocabParallelEmbedding(nn.Module):
         foreign = (own < 0) | (own >= self.own_rows)
         rows = self.embedding(own.masked_fill(foreign, 0), self.weight)
         return self.all_reduce(rows.masked_fill(foreign[:, None], 0))
-
-    def weight_loader(self, param: Tensor, loaded_weight: Tensor) -> None:
-        """Copy this rank's rows of the whole weight."""
-        param.data[: self.own_rows].copy_(loaded_weight[self.start : self.start + self.own_rows])
 
 
 class ParallelLMHead(VocabParallelEmbedding):
@@ -268,15 +190,14 @@ class LlamaAttention(nn.Module):
             RuntimeError: There is no cache.
             LookupError: Called outside of ``set_forward_context``.
         """
-        qkv, _ = self.qkv_proj(hidden_states)
+        qkv = self.qkv_proj(hidden_states)
         keys = self.num_kv_heads * self.head_dim
         q, k, v = qkv.split([self.num_heads * self.head_dim, keys, keys], dim=-1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = (self._normalize(norm, x) for norm, x in ((self.q_norm, q), (self.k_norm, k)))
         q, k = self.rotary_emb(positions, q, k)
         q, k, v = (x.unflatten(-1, (-1, self.head_dim)) for x in (q, k, v))
-        output, _ = self.o_proj(self._attend(q, k, v).flatten(1))
-        return output
+        return self.o_proj(self._attend(q, k, v).flatten(1))
 
     def _normalize(self, norm: RMSNorm, x: Tensor) -> Tensor:
         return norm(x.unflatten(-1, (-1, self.head_dim))).flatten(1)
@@ -314,15 +235,13 @@ class LlamaMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (tokens, hidden_size), the shape of ``x``."""
-        gate_up, _ = self.gate_up_proj(x)
-        output, _ = self.down_proj(self.act_fn(gate_up))
-        return output
+        return self.down_proj(self.act_fn(self.gate_up_proj(x)))
 
 
 class FusedMoE(nn.Module):
-    """Apply each token's experts, of which every rank has a share of the intermediate columns.
+    """Apply each token's experts, of which every rank has a share of the intermediate columns; the ranks' results are added up.
 
-    Differs from vLLM: no expert parallelism, grouped choice of experts, shared experts or quantization.
+    Differs from vLLM: no ``reduce_results``, expert parallelism, grouped choice of experts, shared experts or quantization.
     """
 
     def __init__(
@@ -332,17 +251,14 @@ class FusedMoE(nn.Module):
         hidden_size: int,
         intermediate_size: int,
         *,
-        reduce_results: bool = False,
         renormalize: bool = True,
     ) -> None:
         super().__init__()
-        self.tp_rank = get_tensor_model_parallel_rank()
         self.tp_size = get_tensor_model_parallel_world_size()
-        self.reduce_results = reduce_results
         self.top_k = top_k
-        self.own_size = divide(intermediate_size, self.tp_size)
-        self.w13_weight = nn.Parameter(torch.empty(num_experts, 2 * self.own_size, hidden_size))
-        self.w2_weight = nn.Parameter(torch.empty(num_experts, hidden_size, self.own_size))
+        own_size = divide(intermediate_size, self.tp_size)
+        self.w13_weight = nn.Parameter(torch.empty(num_experts, 2 * own_size, hidden_size))
+        self.w2_weight = nn.Parameter(torch.empty(num_experts, hidden_size, own_size))
         self.topk_softmax = TopKSoftmax(top_k, renormalize)
         self.align = MoEAlign(num_experts)
         self.grouped_gemm = MoEGroupedGemm()
@@ -357,53 +273,40 @@ class FusedMoE(nn.Module):
         gate_up = self.grouped_gemm(hidden_states[order // self.top_k], self.w13_weight, ends)
         down = self.grouped_gemm(self.act_fn(gate_up), self.w2_weight, ends)
         output = self.sum(down, order, weights)
-        if self.reduce_results and self.tp_size > 1:
-            output = self.all_reduce(output)
-        return output
-
-    def weight_loader(
-        self, param: Tensor, loaded_weight: Tensor, shard_id: Literal["w1", "w2", "w3"], expert_id: int
-    ) -> None:
-        """Copy this rank's share of one expert's gate (w1), up (w3) or down (w2) projection."""
-        expert = param.data[expert_id]
-        own = part(loaded_weight, 1 if shard_id == "w2" else 0, self.tp_rank, self.own_size)
-        if shard_id != "w2":
-            expert = part(expert, 0, 0 if shard_id == "w1" else 1, self.own_size)
-        expert.copy_(own)
+        return self.all_reduce(output) if self.tp_size > 1 else output
 
 
 class MixtralMoE(nn.Module):
     """Route each token to its experts; differs from vLLM: no dtypes, ``quant_config``, ``tp_size`` and ``prefix``."""
 
-    def __init__(self, num_experts: int, top_k: int, hidden_size: int, intermediate_size: int) -> None:
+    def __init__(
+        self,
+        num_experts: int,
+        top_k: int,
+        hidden_size: int,
+        intermediate_size: int,
+        *,
+        renormalize: bool = True,
+    ) -> None:
         super().__init__()
         self.gate = ReplicatedLinear(hidden_size, num_experts, bias=False)
-        self.experts = FusedMoE(num_experts, top_k, hidden_size, intermediate_size, reduce_results=True)
+        self.experts = FusedMoE(num_experts, top_k, hidden_size, intermediate_size, renormalize=renormalize)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """Return (tokens, hidden_size), the shape of ``hidden_states``."""
-        router_logits, _ = self.gate(hidden_states)
-        return self.experts(hidden_states, router_logits)
+        return self.experts(hidden_states, self.gate(hidden_states))
 
 
-class Qwen3MoeSparseMoeBlock(nn.Module):
-    """Route each token to its experts; differs from vLLM: ``config`` instead of vLLM's own, and no ``prefix``."""
+class Qwen3MoeSparseMoeBlock(MixtralMoE):
+    """The same, constructed of this package's ``config``."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        assert config.experts
         experts = config.experts
-        self.gate = ReplicatedLinear(config.hidden_size, experts.num_experts, bias=False)
-        self.experts = FusedMoE(
+        assert experts
+        sizes = (
             experts.num_experts,
             experts.num_experts_per_tok,
             config.hidden_size,
             experts.intermediate_size,
-            reduce_results=True,
-            renormalize=experts.norm_topk_prob,
         )
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        """Return (tokens, hidden_size), the shape of ``hidden_states``."""
-        router_logits, _ = self.gate(hidden_states)
-        return self.experts(hidden_states, router_logits)
+        super().__init__(*sizes, renormalize=experts.norm_topk_prob)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -48,18 +45,6 @@ class LlamaModel(nn.Module):
         return hidden_states
 
 
-_MERGED: dict[str, tuple[str, str | int]] = {
-    "q_proj": ("qkv_proj", "q"),
-    "k_proj": ("qkv_proj", "k"),
-    "v_proj": ("qkv_proj", "v"),
-    "gate_proj": ("gate_up_proj", 0),
-    "up_proj": ("gate_up_proj", 1),
-}
-"""Layers of a checkpoint that are parts of one here."""
-_EXPERT = re.compile(r"(?P<path>.*\.experts)\.(?P<expert>\d+)\.(?P<layer>\w+)\.weight")
-_EXPERT_SHARDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
-
-
 class CausalLM(nn.Module):
     """A model that predicts the next token; subclasses choose the layers. vLLM has no such class.
 
@@ -87,44 +72,6 @@ class CausalLM(nn.Module):
         """Make an empty cache for every layer."""
         for layer in self.model.layers:
             layer.self_attn.allocate_kv_cache(num_blocks, block_size)
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Copy this rank's parts of whole weights with the names of Hugging Face's checkpoints.
-
-        Returns:
-            The names of the parameters here that were loaded, at least in part.
-
-        Raises:
-            AttributeError: There is no parameter for a weight.
-        """
-        loaded = set()
-        for name, weight in weights:
-            own_name, shard = _own_name(name)
-            path, _, parameter = own_name.rpartition(".")
-            module = self.get_submodule(path)
-            load = getattr(module, "weight_loader", _copy)
-            load(getattr(module, parameter), weight, *shard)
-            loaded.add(own_name)
-        return loaded
-
-
-def _own_name(name: str) -> tuple[str, tuple[str | int, ...]]:
-    """Return the parameter here of a checkpoint's weight, and which part of it that is."""
-    expert = _EXPERT.fullmatch(name)
-    if expert:
-        shard = _EXPERT_SHARDS.get(expert["layer"], expert["layer"])
-        merged = "w2_weight" if shard == "w2" else "w13_weight"
-        return f"{expert['path']}.{merged}", (shard, int(expert["expert"]))
-    path, _, parameter = name.rpartition(".")
-    parent, _, layer = path.rpartition(".")
-    if layer not in _MERGED:
-        return name, ()
-    merged, part = _MERGED[layer]
-    return f"{parent}.{merged}.{parameter}", (part,)
-
-
-def _copy(param: Tensor, loaded_weight: Tensor) -> None:
-    param.data.copy_(loaded_weight)
 
 
 class LlamaForCausalLM(CausalLM):

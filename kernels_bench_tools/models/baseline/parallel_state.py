@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from torch import Tensor
-
 _RANK_AND_SIZE: ContextVar[tuple[int, int]] = ContextVar("rank_and_size", default=(0, 1))
 
 
@@ -41,8 +39,3 @@ def divide(numerator: int, denominator: int) -> int:
     if numerator % denominator:
         raise ValueError(f"{numerator} is not a multiple of {denominator}")
     return numerator // denominator
-
-
-def part(full: Tensor, dim: int, index: int, size: int) -> Tensor:
-    """Return the ``index``-th piece of ``size`` rows or columns along ``dim``."""
-    return full.narrow(dim, index * size, size)
