@@ -55,22 +55,19 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> Non
 
 
 def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a file atomically, and its folder, unless it has this content: then it keeps its time.
-
-    A link is replaced, not followed: these files are kbt's own, and a cloned repository may contain anything in their place.
-    """
+    """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
     _remove_unfinished(path)
     if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data, sync=sync, follow=False)
+        write_atomically(path, data, sync=sync)
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True, follow: bool = True) -> None:
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace a file's content atomically, also in a power failure if ``sync``; the mode is kept.
 
-    What a link names is replaced, with ``follow=False`` the link.
+    A link is replaced, not followed: a cloned repository may contain anything in place of a file.
     """
-    target = path.resolve() if follow else path.absolute()
+    target = path.absolute()
     _remove_unfinished(target)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -78,7 +75,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True, follow: bool
             with suppress(OSError):  # of a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             if not os.fstat(file.fileno()).st_nlink:  # removed before it was locked
-                return write_atomically(path, data, sync=sync, follow=follow)
+                return write_atomically(path, data, sync=sync)
             file.write(data)
             if sync:
                 file.flush()

@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_420,
+    "kernels_bench_tools": 37_430,
     "kernels_bench_tools/chart": 680,
-    "kernels_bench_tools/cli": 3_620,
+    "kernels_bench_tools/cli": 3_630,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_710,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_950,
+    "tests": 31_980,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -18,6 +18,7 @@ from kernels_bench_tools.file_io import update_file, write_atomically
 from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
+from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean, title_from_name
@@ -135,6 +136,7 @@ def create_implementation(
         outputs=",".join(cell.outputs),
         code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
     )
+    make_folder(path.parent, project.root)
     write_atomically(path, with_harness(project, path, text).encode())
     return path, start.path.stem, baselines[1:]
 
@@ -169,6 +171,7 @@ def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
     if existing := [project.relative(path) for path in other_files(project, texts)]:
         raise ProjectError(", ".join(existing), "exists already, so nothing was created", "No such file")
     for name, text in texts.items():
+        make_folder((project.root / name).parent, project.root)
         update_file(project.root / name, with_harness(project, project.root / name, text).encode(), sync=True)
     return [project.root / name for name in texts]
 

@@ -21,7 +21,7 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, has_credentials
 
 _CLOSING = ("```", "<!-- ```", "# ```")
 MOST_COMMENTED = 100
@@ -287,6 +287,11 @@ def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> Non
     except ValueError as error:
         report(f"the cell cannot be run: {error}", "A `# /// script` header as PEP 723 describes")
         return
+    if has_credentials("\n".join([split_header(cell.code)[1], *cell.deps])):
+        what = "an address in its header has a name, password or token, which pages and logs would show"
+        report(
+            what, "An address without them", "Let git ask its credential helper, or name an index by UV_INDEX"
+        )
     if cell.deps and header is not None:
         remedy = "Move deps= into the header's dependencies"
         report("it has deps= and a header of its own", "One of them", remedy)

@@ -245,7 +245,7 @@ class Session:
                 self.progress.note(
                     f"{self._label(cell, process)}: another cell changed {path.name}; restored"
                 )
-                write_atomically(path, data, follow=False)
+                write_atomically(path, data)
 
     def unfinished(self) -> dict[CellName, list[Path]]:
         """Return the artifacts of processes that have ended, of cells without a result after an interruption."""

@@ -86,6 +86,11 @@ def test_a_notebook_that_would_take_long_to_read_is_one_line(workspace, text, sa
         ("```python id=.x\n1\n```\n", "id=.x is not a name"),
         ("```python id=a outputs=/etc/x\n1\n```\n", "outputs=/etc/x leaves the cell's folder"),
         ("```python id=a outputs=x/../../y\n1\n```\n", "leaves the cell's folder"),
+        ("```python id=a deps=x@https://u:p@h/x.whl\n1\n```\n", "password or token"),
+        (
+            "```python id=a\n# /// script\n# [tool.uv]\n# index-url = 'https://h/simple?token=abc'\n# ///\n1\n```\n",
+            "password or token",
+        ),
         (
             "```python id=a script=../../etc/passwd\n1\n```\n",
             "script=../../etc/passwd is no path within the project",

@@ -68,6 +68,39 @@ def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target
             assert any(remedy in done.stderr for remedy in ("Remove", "Move", "Choose"))
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "command"),
+    [
+        ("rms_norm", "outside", ("new", "operator", "rms_norm")),
+        ("rms_norm/impls", "outside", ("new", "operator", "rms_norm")),
+        ("softmax/impls", "outside", ("init",)),
+        (".gitignore", "outside/file", ("init",)),
+        ("op/impls/new.md", "outside/new", ("new", "implementation", "op", "new")),
+        ("pyproject.toml", "outside/settings", ("upgrade", "--harness", "1.0")),
+        ("op/impls/x.md", "outside/cell", ("upgrade", "--harness", "1.0")),
+    ],
+)
+def test_no_command_that_writes_sources_writes_behind_a_link(
+    clone: Path, name: str, target: str, command: tuple[str, ...]
+) -> None:
+    outside = clone.parent / "outside"
+    (outside / "settings").write_text('[tool.kbt]\nharness = "0.1"\n')
+    (outside / "cell").write_text(CELL)
+    link = clone / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(outside.parent / target)
+    if command == ("init",):
+        (clone / "pyproject.toml").unlink()
+    before = content(outside)
+
+    done = run_kbt(clone, *command)
+
+    assert content(outside) == before
+    assert done.returncode in {0, 2}
+    assert "Traceback" not in done.stderr
+
+
 def test_no_script_of_an_environment_is_written_behind_a_link(clone: Path) -> None:
     (clone / ".kbt").mkdir()
     (clone / ".kbt/environments").symlink_to(clone.parent / "outside")
