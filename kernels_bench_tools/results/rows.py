@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 import msgspec
@@ -10,12 +10,12 @@ import msgspec
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record import Environment, Flag, Provenance, Record, Status
+from kernels_bench_tools.records.record import Environment, Failure, Flag, Provenance, Record, Status
 from kernels_bench_tools.records.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.results.merge import by_workload, estimate, least_trusted, limitation_of, merge
 from kernels_bench_tools.results.metrics import set_metrics
-from kernels_bench_tools.results.views import View, view_of
+from kernels_bench_tools.results.views import View, view_of, workload_summary
 from kernels_bench_tools.text import series_slug
 
 _OUTLYING = 0.1
@@ -41,6 +41,51 @@ def view_records(implementation: str, records: Sequence[Record], view: View | No
     processes, whole = by_workload(here)
     merged = {workload: merge(found) for workload, found in processes.items()}
     return ViewRecords(implementation=implementation, processes=processes, records=merged, whole=whole)
+
+
+def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> ViewRecords:
+    """Return the records, without the times of those whose axes or type are not those of the workload of their name."""
+    known = {workload.name: workload for workload in workloads}
+    records, processes = dict(found.records), dict(found.processes)
+    for name, measured in found.processes.items():
+        if records[name].outcome is not Status.OK:
+            continue
+        what = next(filter(None, (_difference(record, known.get(name)) for record in measured)), "")
+        if what:
+            records[name] = msgspec.structs.replace(
+                records[name],
+                status=Status.INVALID,
+                ok=False,
+                err=Failure(type="OtherWorkload", msg=what),
+                lat_ms=None,
+                quantities=None,
+                roofline=None,
+            )
+            processes[name] = [records[name]]
+    return msgspec.structs.replace(found, records=records, processes=processes)
+
+
+def _difference(record: Record, workload: WorkloadSummary | None) -> str:
+    """Return how a record's workload differs from the one of its name; what either does not say is no difference."""
+    if workload is None:
+        return ""
+    own = workload_summary(record.wl)
+    pairs: dict[str, tuple[object, object]] = {
+        "dtype": (own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch."))
+    }
+    if own.axes and workload.axes:
+        names = [*workload.axes, *(name for name in own.axes if name not in workload.axes)]
+        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in names}
+    differing = [
+        f"{name} {_word(ours)} instead of {_word(theirs)}"
+        for name, (ours, theirs) in pairs.items()
+        if ours != theirs and (name != "dtype" or (ours and theirs))
+    ]
+    return f"its workload {workload.name} is another one: {', '.join(differing)}" if differing else ""
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def make_row(
@@ -145,6 +190,7 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
     that only the baseline has are left out.
     """
     ours, theirs = view_records("", records), view_records("", baseline)
+    ours = of_workloads(ours, [workload_summary(record.wl) for record in theirs.records.values()])
     names = list(ours.processes)
     if ours.whole is not None:
         names += [name for name in theirs.processes if name not in names]

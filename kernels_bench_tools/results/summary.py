@@ -12,7 +12,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.results.rows import ViewRecords, make_row, view_records
+from kernels_bench_tools.results.rows import ViewRecords, make_row, of_workloads, view_records
 from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
     View,
@@ -101,8 +101,10 @@ def _device_views(
     made = []
     for found, (title, key) in zip(views.values(), titles_and_keys([*views]), strict=True):
         baseline = _baseline(found, known)
-        workloads = _workloads([baseline, *found] if baseline else found)
+        workloads = _workloads(baseline, found)
         name = baseline.implementation if baseline else ""
+        found = [of_workloads(one, workloads) for one in found]
+        baseline = next((one for one in found if one.implementation == name), None)
         rows = [make_row(one, known[one.implementation], device, key, workloads, baseline) for one in found]
         view = DeviceSummary(
             device=device,
@@ -118,12 +120,18 @@ def _device_views(
     return made
 
 
-def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
-    """Return the workloads of all records; of each what most implementations recorded."""
+def _workloads(baseline: ViewRecords | None, found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
+    """Return the workloads of all records; each as the baseline recorded it, else as most implementations did."""
     recorded = grouped(
         (name, workload_summary(record.wl)) for one in found for name, record in one.records.items()
     )
-    return in_order([max(alike, key=alike.count) for alike in recorded.values()])
+    declared = baseline.records if baseline else {}
+    return in_order(
+        [
+            workload_summary(declared[name].wl) if name in declared else max(alike, key=alike.count)
+            for name, alike in recorded.items()
+        ]
+    )
 
 
 def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> ViewRecords | None:

@@ -15,6 +15,7 @@ from kernels_bench_tools.records.record import (
     device_of,
 )
 from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.results.rows import compare_records
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
@@ -247,6 +248,49 @@ def test_the_sizes_of_a_workload_are_what_most_records_say():
 
     (found,) = view.workloads
     assert (found.axes["seq_len"], found.dtype) == (sizes["seq_len"], sizes["dtype"])
+
+
+OTHER_WORKLOADS = [
+    ({"hidden_dim": 64}, "hidden_dim 64 instead of 4096"),
+    ({"dtype": "float32"}, "dtype float32 instead of bfloat16"),
+    ({"seq_len": "2048"}, "seq_len 2048 instead of 2048"),
+    ({"causal": True}, "causal True instead of none"),
+]
+
+
+@pytest.mark.parametrize(("changed", "difference"), OTHER_WORKLOADS)
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_record_of_another_workload_with_the_baselines_name_is_invalid(changed, difference, others):
+    baseline = source("torch", [0.25, 0.5], front={"baseline": True})
+    fast = [source(f"fast{number}", [0.05, 0.25]) for number in range(others)]
+    for one in fast:
+        one.records[0].wl = one.records[0].wl | changed
+
+    row = rows_of(summarize("op", "Op", [*fast, baseline]))["fast0"]
+
+    wrong = next(point for point in row.points if point.workload == baseline.records[0].workload)
+    assert (wrong.status, wrong.speedup, wrong.p50_ms) == (Status.INVALID, None, None)
+    assert difference in wrong.reason
+    assert (row.passed, row.rank, row.speedup_workloads) == (1, None, 1)
+    compared = compare_records(fast[0].records, baseline.records)
+    assert [point.status for point in compared] == [Status.INVALID, Status.OK]
+
+
+@pytest.mark.parametrize("said", [{"dtype": "torch.bfloat16"}, {"seed": 3}, {"seq_len": 2048.0}, {}])
+def test_a_record_that_says_less_of_its_workload_is_compared(said):
+    baseline, other = source("torch", [0.25], front={"baseline": True}), source("fast", [0.05])
+    wl = baseline.records[0].wl
+    other.records[0].wl = wl | said if said else {"name": wl["name"]}
+
+    assert rows_of(summarize("op", "Op", [baseline, other]))["fast"].speedup == pytest.approx(5)
+
+
+def test_processes_of_different_workloads_are_not_merged_into_a_time():
+    baseline, other = source("torch", [0.25], front={"baseline": True}), source("fast", [0.05])
+    second = msgspec.structs.replace(other.records[0], process=1, wl=other.records[0].wl | {"batch": 1})
+    other.records.append(second)
+
+    assert rows_of(summarize("op", "Op", [baseline, other]))["fast"].status is Status.INVALID
 
 
 def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own():
