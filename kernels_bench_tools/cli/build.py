@@ -25,8 +25,8 @@ from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.changes import read_report
+from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.missing import missing_summaries
-from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder

@@ -17,8 +17,8 @@ from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.operators import OperatorReport, ReportDevice, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
+from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.models import Models
-from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.results.tables import Origin
 
 

@@ -36,9 +36,8 @@ from kernels_bench_tools.report.operators import (
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.results.changes import changes_since
 from kernels_bench_tools.results.conditions import device_details
-from kernels_bench_tools.results.effects import EffectSummary, draw_effect
+from kernels_bench_tools.results.effects import EffectSummary, draw_effect, effects_by_device
 from kernels_bench_tools.results.failures import failure_groups
-from kernels_bench_tools.results.project_effects import effects_by_device
 from kernels_bench_tools.results.tables import (
     ViewRow,
     charts,

@@ -36,9 +36,8 @@ from kernels_bench_tools.report.paths import (
     operator_records,
     static_files,
 )
-from kernels_bench_tools.results.effects import effects_csv
+from kernels_bench_tools.results.effects import Effects, effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
-from kernels_bench_tools.results.project_effects import Effects
 from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_private
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf, isclose, log2, prod
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, log2, prod
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,21 +44,12 @@ FARTHEST = 32
 Axes = Mapping[str, int | bool | str]
 
 
-class Choice(msgspec.Struct, kw_only=True):
+class Choice(Point, kw_only=True):
     """The fastest implementation of a measured workload: correct, ranked and not approximate."""
 
     operator: str
-    workload: str
     dtype: str
     implementation: str
-    p50_ms: float
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    verdict: Verdict
-    processes: int
-    flags: list[str]
-    """Observations, such as ``near launch overhead``."""
     baseline: str
     baseline_ms: float | None
     ties: list[str]
@@ -138,7 +129,6 @@ class Measured(NamedTuple):
 
     @property
     def workload(self) -> Workload:
-        """The workload."""
         return self.view.workloads[self.number]
 
     @property
@@ -149,18 +139,13 @@ class Measured(NamedTuple):
         return sorted(able, key=lambda pair: pair[1].p50_ms or inf)
 
     @property
-    def distance(self) -> float:
-        """Sum of the distances of the sizes, in powers of two."""
-        return sum(abs(log2(factor)) for factor in self.factors.values())
-
-    @property
     def near(self) -> str:
         """The sizes that differ, with their factors; empty if none does."""
         axes = axes_of(self.workload)
-        differing = {name: factor for name, factor in self.factors.items() if factor != 1}
+        differing = [(name, factor) for name, factor in self.factors.items() if factor != 1]
+        texts = (f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}" for _, factor in differing)
         return "; ".join(
-            f"{name} {axes[name]}, {factor:,.0f}×" if factor >= 100 else f"{name} {axes[name]}, {factor:.3g}×"
-            for name, factor in differing.items()
+            f"{name} {axes[name]}, {text}×" for (name, _), text in zip(differing, texts, strict=True)
         )
 
 
@@ -177,27 +162,25 @@ def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | boo
     """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
     workloads = [workload for view in summary.devices for workload in view.workloads]
     known = grouped(axis for workload in workloads for axis in axes_of(workload).items())
-    found: dict[str, int | bool | str] = {}
+    axes: dict[str, int | bool | str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = map(str.strip, part.partition("="))
         where = f"--axes {part}"
-        if name in found:
+        if name in axes:
             raise OperatorError(where, f"{name} is given twice", "One value for each axis")
         if name not in known:
-            expected = f"AXIS=VALUE with one of {', '.join(known)}"
-            raise OperatorError(
-                where, f"{operator} has no axis {name!r}", expected, did_you_mean(name, known)
-            )
-        if all(isinstance(one, bool | str) for one in known[name]):
-            texts = {str(one).lower(): one for one in known[name]}
-            if value.lower() not in texts:
-                raise OperatorError(where, f"no measured workload has {part}", ", ".join(sorted(texts)))
-            found[name] = texts[value.lower()]
+            what, expected = f"{operator} has no axis {name!r}", f"AXIS=VALUE with one of {', '.join(known)}"
+            raise OperatorError(where, what, expected, did_you_mean(name, known))
+        if all(isinstance(measured, bool | str) for measured in known[name]):
+            words = {str(measured).lower(): measured for measured in known[name]}
+            if value.lower() not in words:
+                raise OperatorError(where, f"no measured workload has {part}", ", ".join(sorted(words)))
+            axes[name] = words[value.lower()]
         elif value.isdecimal() and int(value) > 0:
-            found[name] = int(value)
+            axes[name] = int(value)
         else:
             raise OperatorError(where, f"{value!r} is not a size", f"A positive integer, such as {name}=4096")
-    return found
+    return axes
 
 
 def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None) -> list[Measured]:
@@ -206,68 +189,57 @@ def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None)
     Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
     any value. With ``group``, only workloads of it. Of equal workloads in several sets, it is the one with most results.
     """
-    found = [
-        Measured(summary.operator, view, number, factors)
-        for view in summary.devices
-        if view.device.slug == device
-        for number, workload in enumerate(view.workloads)
-        if not workload.mode and group in {None, workload.group}
-        if (factors := _factors(axes_of(workload), axes)) is not None
-        if any(row.points[number].status is Status.OK for row in view.rows)
-    ]
-    least = min((one.distance for one in found), default=0.0)
-    closest = (one for one in found if isclose(one.distance, least, abs_tol=1e-9))
-    equal = grouped(((one.workload.group, *axes_of(one.workload).items()), one) for one in closest)
-    return [max(sets, key=lambda one: len(one.eligible)) for sets in equal.values()]
+    by_distance: dict[float, list[Measured]] = {}
+    for measured in _forward(summary, device):
+        have, factors = axes_of(measured.workload), measured.factors
+        alike = group in {None, measured.workload.group}
+        for name, value in axes.items():
+            if isinstance(value, bool | str) or isinstance(have.get(name), bool | str | None):
+                alike = alike and value == have.get(name)
+            else:
+                factors[name] = have[name] / value
+        if alike and any(row.points[measured.number].status is Status.OK for row in measured.view.rows):
+            distance = sum(abs(log2(factor)) for factor in factors.values())
+            by_distance.setdefault(round(distance, 9), []).append(measured)
+    closest = by_distance[min(by_distance)] if by_distance else ()
+    equal = grouped(((each.workload.group, *axes_of(each.workload).items()), each) for each in closest)
+    return [max(sets, key=lambda each: len(each.eligible)) for sets in equal.values()]
 
 
-def _factors(have: Mapping[str, Any], wanted: Axes) -> dict[str, float] | None:
-    """Return how sizes differ; None if something else does."""
-    factors = {}
-    for name, value in wanted.items():
-        other = have.get(name)
-        if isinstance(value, bool | str) or other is None or isinstance(other, bool | str):
-            if value != other:
-                return None
-        else:
-            factors[name] = other / value
-    return factors
+def _forward(summary: Summary, device: str) -> Iterator[Measured]:
+    """Yield the workloads of the forward pass that were measured on a device."""
+    for view in summary.devices:
+        for number, workload in enumerate(view.workloads):
+            if view.device.slug == device and not workload.mode:
+                yield Measured(summary.operator, view, number, {})
 
 
-def choose(found: Measured) -> Choice | None:
+def choose(measured: Measured) -> Choice | None:
     """Return the fastest implementation of a workload; None if none is correct and ranked."""
-    view, number = found.view, found.number
-    points = [(row, row.points[number]) for row in view.rows]
-    able = {row.implementation: point for row, point in found.eligible}
+    view = measured.view
+    points = [(row, row.points[measured.number]) for row in view.rows]
+    able = {row.implementation: point for row, point in measured.eligible}
     if not able:
         return None
     name, best = next(iter(able.items()))
-    assert best.p50_ms is not None
     baseline = able.get(view.baseline)
     stretch = CPU_STRETCH if view.device.kind == "cpu" else 1.0
     return Choice(
-        operator=found.operator,
-        workload=found.workload.name,
-        dtype=found.workload.dtype,
+        **msgspec.structs.asdict(best),
+        operator=measured.operator,
+        dtype=measured.workload.dtype,
         implementation=name,
-        p50_ms=best.p50_ms,
-        speedup=best.speedup,
-        speedup_low=best.speedup_low,
-        speedup_high=best.speedup_high,
-        verdict=best.verdict,
-        processes=best.processes,
-        flags=[flag.label for flag in best.flags],
         baseline=view.baseline,
         baseline_ms=baseline.p50_ms if baseline else None,
         ties=[other for other, point in able.items() if other != name and _is_tie(point, best, stretch)],
         faster={
             row.implementation: why
             for row, point in points
-            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := _obstacle(row, point))
+            if (point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := _obstacle(row, point))
         },
         candidates=_supported(view),
         view=view.key,
-        near=found.near,
+        near=measured.near,
     )
 
 
@@ -301,13 +273,7 @@ class Measurements:
         self.summaries = summaries
         self.device = device
         self._equal = {
-            operator: grouped(
-                (_compared(workload), Measured(summary.operator, view, number, {}))
-                for view in summary.devices
-                if view.device.slug == device
-                for number, workload in enumerate(view.workloads)
-                if not workload.mode
-            )
+            operator: grouped((_compared(each.workload), each) for each in _forward(summary, device))
             for operator, summary in summaries.items()
         }
 
@@ -317,16 +283,15 @@ class Measurements:
         Of several, it is one with results that can be chosen, with equal axes if any, and with most results.
         """
 
-        def order(one: Measured) -> tuple[bool, bool, int]:
-            able = len(one.eligible)
-            return able > 0, one.workload.axes == wanted.axes, able
+        def order(measured: Measured) -> tuple[bool, bool, int]:
+            able = len(measured.eligible)
+            return able > 0, measured.workload.axes == wanted.axes, able
 
         return max(self._equal.get(operator, {}).get(_compared(wanted), ()), key=order, default=None)
 
 
 def _compared(workload: Workload) -> tuple[str, frozenset[tuple[str, str]]]:
-    axes = compared_axes(workload)
-    return workload.group, frozenset((name, repr(value)) for name, value in axes.items())
+    return workload.group, frozenset((name, repr(value)) for name, value in compared_axes(workload).items())
 
 
 def choose_for_phase(phase: Phase, measurements: Measurements, *, near: bool = True) -> PhaseChoice:
@@ -357,27 +322,22 @@ def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements, 
     if wanted is None:
         made.reason = NO_OPERATOR
         return made
-    found = measurements.equal(operator, wanted)
-    made.tried = found is not None
-    choice = choose(found) if found else None
-    if choice is None and near and operator in measurements.summaries:
-        others = nearest(
-            measurements.summaries[operator], measurements.device, compared_axes(wanted), wanted.group
-        )
-        found = others[0] if others else None
-        choice = choose(found) if found else None
-    if found is None:
-        made.reason = f"no comparable record of {operator}"
+    measured = measurements.equal(operator, wanted)
+    made.tried = measured is not None
+    choice = choose(measured) if measured else None
+    if choice is None and near and (summary := measurements.summaries.get(operator)):
+        others = nearest(summary, measurements.device, compared_axes(wanted), wanted.group)
+        measured = next(iter(others), None)
+        choice = choose(measured) if measured else None
+    if measured is None or choice is None:
+        no_result = f"measured, but no result of {operator} is eligible"
+        made.reason = no_result if measured else f"no comparable record of {operator}"
         return made
-    if choice is None:
-        made.reason = f"measured, but no result of {operator} is eligible"
-        return made
-    if not choice.near and found.workload.axes != wanted.axes:
+    if not choice.near and measured.workload.axes != wanted.axes:
         choice.near = "as many rows, but another batch and seq_len"
-    factors = [factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION]
-    made.scale = 1 / prod(factors)
-    made.choice = choice
-    if choice.baseline_ms is not None and all(1 / FARTHEST <= factor <= FARTHEST for factor in factors):
+    factors = [factor for name, factor in measured.factors.items() if name not in _NOT_IN_PROPORTION]
+    made.choice, made.scale = choice, 1 / prod(factors)
+    if choice.p50_ms and choice.baseline_ms and all(1 / FARTHEST <= each <= FARTHEST for each in factors):
         made.ms, made.baseline_ms = choice.p50_ms * made.scale, choice.baseline_ms * made.scale
     return made
 
@@ -393,7 +353,7 @@ def _predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
         sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, ends, strict=True))
         if all(ends)
         else None
-        for ends in ([one.speedup_low for one in choices], [one.speedup_high for one in choices])
+        for ends in zip(*((choice.speedup_low, choice.speedup_high) for choice in choices), strict=True)
     )
     return Prediction(
         tasks=len(tasks),

@@ -6,6 +6,8 @@ What loads numpy or draws is imported when it is needed: a build without effects
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from math import log
 from pathlib import Path
@@ -16,8 +18,9 @@ import msgspec
 
 from kernels_bench_tools.records.build import code_digest
 from kernels_bench_tools.records.codec import ignore, read_effects
+from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model import MODEL_LEVEL, phase_sizes
+from kernels_bench_tools.records.model import MODEL_LEVEL, model_and_framework, phase_sizes
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Labelled, Part, Provenance, Record
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES
@@ -66,10 +69,10 @@ class EffectRow(msgspec.Struct, kw_only=True):
     """Memory of a pass with the implementation in addition to weights, inputs and cache, for one row of a whole model."""
 
     @property
-    def tokens_per_s(self) -> tuple[float, float] | None:
-        """New tokens a second without and with the implementation; None of what is not a whole pass as it is run."""
+    def tokens_per_s(self) -> tuple[float | None, float | None]:
+        """New tokens a second without and with the implementation; Nones of what is not a whole pass as it is run."""
         if self.effect.level < MODEL_LEVEL or self.effect.module == "device":
-            return None
+            return None, None
         sizes = phase_sizes(self.effect.phase)
         tokens = 1000 * sizes.sequences * sizes.tokens
         return tokens / self.baseline_ms, tokens / self.candidate_ms
@@ -77,15 +80,17 @@ class EffectRow(msgspec.Struct, kw_only=True):
     @property
     def costs(self) -> list[tuple[str, str, str]]:
         """What a whole pass does besides taking time, as a name and the text without and with the implementation."""
-        found = []
-        if self.effect.baseline_launches is not None and self.effect.launches is not None:
-            found.append(("kernels", f"{self.effect.baseline_launches:,}", f"{self.effect.launches:,}"))
-        if self.effect.baseline_peak_bytes is not None and self.peak_bytes is not None:
-            found.append(("peak memory", size(self.effect.baseline_peak_bytes), size(self.peak_bytes)))
-        if self.tokens_per_s:
-            without, having = self.tokens_per_s
-            found.append(("tokens/s", f"{without:,.0f}", f"{having:,.0f}"))
-        return found
+        effect, whole = self.effect, "{:,.0f}".format
+        costs = (
+            ("kernels", whole, effect.baseline_launches, effect.launches),
+            ("peak memory", size, effect.baseline_peak_bytes, self.peak_bytes),
+            ("tokens/s", whole, *self.tokens_per_s),
+        )
+        return [
+            (name, text(without), text(having))
+            for name, text, without, having in costs
+            if without is not None and having is not None
+        ]
 
 
 class Breakdown(msgspec.Struct, kw_only=True):
@@ -98,7 +103,6 @@ class Breakdown(msgspec.Struct, kw_only=True):
 
     @property
     def total_ms(self) -> float:
-        """Time of all parts."""
         return sum(part.ms for part in self.parts)
 
     @property
@@ -138,7 +142,6 @@ class EffectSummary(msgspec.Struct, kw_only=True):
 
     @property
     def phases(self) -> dict[str, list[EffectRow]]:
-        """The rows of each phase."""
         return grouped((row.effect.phase, row) for row in self.rows)
 
     def has_other_code(self, code: Mapping[str, Iterable[str]]) -> bool:
@@ -159,15 +162,15 @@ def read_effect(path: Path, phase: str = "") -> EffectSummary | None:
     """Return the summary of a file of :func:`read_effects`, or of one phase; None if no line of it can be used."""
     records = read_effects(path, on_problem=ignore)
     if phase:
-        records = [one for one in records if one.effect and one.effect.phase == phase]
-    first = next((one for one in records if one.effect), records[0] if records else None)
+        records = [record for record in records if record.effect and record.effect.phase == phase]
+    measured = [(record, record.effect) for record in records if record.effect]
+    first = next((record for record, _ in measured), records[0] if records else None)
     if first is None or first.device is None:
         return None
     implementations = [f"{first.op}/{first.impl}", *(first.effect.others if first.effect else ())]
     digests = (
-        zip(implementations, [one.provenance.code_digest, *one.effect.other_digests], strict=False)
-        for one in records
-        if one.effect
+        zip(implementations, [record.provenance.code_digest, *effect.other_digests], strict=False)
+        for record, effect in measured
     )
     rows = effect_rows(records)
     return EffectSummary(
@@ -187,10 +190,9 @@ def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
     from kernels_bench_tools.results.merge import by_workload
 
-    found, _ = by_workload(timed)
-    rows = [_row(processes) for processes in found.values()]
+    rows = [_row(processes) for processes in by_workload(timed)[0].values()]
     for row in rows:
-        row.cause = _cause(row, [one for one in rows if one.effect.phase == row.effect.phase])
+        row.cause = _cause(row, [other for other in rows if other.effect.phase == row.effect.phase])
     return rows
 
 
@@ -205,8 +207,10 @@ def _row(records: Sequence[Record]) -> EffectRow:
     speedup = compare(records, baseline)
     base = median(effect.baseline.p50 for effect in effects)
     again = [(effect.baseline.p50, effect.again.p50) for effect in effects if effect.again is not None]
-    noise = max((abs(one / other - 1) for one, other in again if other > 0), default=0.0)
-    shares = [one.predicted_ms / one.baseline.p50 for one in effects if one.predicted_ms and one.baseline.p50]
+    noise = max((abs(first / second - 1) for first, second in again if second > 0), default=0.0)
+    shares = [
+        each.predicted_ms / each.baseline.p50 for each in effects if each.predicted_ms and each.baseline.p50
+    ]
     predicted = 1 / (sum(shares) / len(shares)) if shares else None
     return EffectRow(
         effect=msgspec.structs.replace(effects[0], parts=_parts(effects)),
@@ -226,17 +230,14 @@ def _row(records: Sequence[Record]) -> EffectRow:
 
 def _parts(effects: Sequence[Effect]) -> list[Part]:
     """Return the parts with the medians of all processes."""
-    found = grouped(((part.module, part.calls), part) for effect in effects for part in effect.parts)
-    return [
-        msgspec.structs.replace(
-            some[0],
-            ms=median(part.ms for part in some),
-            alone_ms=median(alone)
-            if (alone := [one.alone_ms for one in some if one.alone_ms is not None])
-            else None,
-        )
-        for some in found.values()
-    ]
+    merged = []
+    for same in grouped(
+        ((part.module, part.calls), part) for each in effects for part in each.parts
+    ).values():
+        alone = [part.alone_ms for part in same if part.alone_ms is not None]
+        of_all = {"ms": median(part.ms for part in same), "alone_ms": median(alone) if alone else None}
+        merged.append(msgspec.structs.replace(same[0], **of_all))
+    return merged
 
 
 def verdict_of_effect(
@@ -271,8 +272,19 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
         case EffectVerdict.REGRESSED if kernels and row not in kernels:
             if slower := [one.effect.module for one in kernels if one.verdict is EffectVerdict.REGRESSED]:
                 return f"slower alone, too: {', '.join(slower)}"
-            predicted = row.predicted is not None and row.predicted < 1
-            return (_host_cause(kernels) if predicted else "") or "the kernels alone are not slower"
+            if row.predicted is not None and row.predicted < 1:
+                costs = [
+                    (kernel.calls * (kernel.host_ms - kernel.baseline_host_ms), kernel)
+                    for kernel in (each.effect for each in kernels)
+                    if kernel.host_ms and kernel.baseline_host_ms and kernel.host_ms > kernel.baseline_host_ms
+                ]
+                if costs:
+                    _, most = max(costs, key=lambda cost: cost[0])
+                    times = (
+                        f"{milliseconds(most.host_ms)} ms instead of {milliseconds(most.baseline_host_ms)}"
+                    )
+                    return f"a call of {most.module} takes the host {times}"
+            return "the kernels alone are not slower"
         case EffectVerdict.REGRESSED if not kernels:
             device = next((one for one in phase if one.effect.module == "device"), row)
             if device.verdict is not EffectVerdict.REGRESSED:
@@ -280,19 +292,6 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
                 launches = f": it issues {after:,} kernels instead of {before:,}" if after > before else ""
                 return f"the kernels take no longer, the host does{launches}"
     return ""
-
-
-def _host_cause(kernels: Iterable[EffectRow]) -> str:
-    """Return which call costs the host most time, over all calls of a pass; empty if none costs it more."""
-    found = []
-    for effect in (row.effect for row in kernels):
-        before, after = effect.baseline_host_ms, effect.host_ms
-        if before is not None and after is not None and after > before:
-            times = f"{milliseconds(after)} ms instead of {milliseconds(before)}"
-            found.append(
-                (effect.calls * (after - before), f"a call of {effect.module} takes the host {times}")
-            )
-    return max(found, default=(0.0, ""))[1]
 
 
 def draw_effect(summary: EffectSummary) -> bytes:
@@ -309,35 +308,33 @@ def draw_effect(summary: EffectSummary) -> bytes:
     return ladder_svg(summary)
 
 
-_COLUMNS: dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]] = {
-    "device": lambda one, _: one.device.slug,
-    "model": lambda one, _: one.model,
+_Columns = dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]]
+
+
+def _fields(*names: str) -> _Columns:
+    """Return columns with the names of fields of a row, or of its effect."""
+    return {
+        name: lambda _, row, name=name: getattr(row if hasattr(row, name) else row.effect, name)  # type: ignore[misc]
+        for name in names
+    }
+
+
+_COLUMNS: _Columns = {
+    "device": lambda summary, _: summary.device.slug,
+    "model": lambda summary, _: summary.model,
     "phase": lambda _, row: row.effect.phase,
     "layers": lambda _, row: row.effect.layers or None,
-    "implementations": lambda one, _: " + ".join(one.implementations),
-    "level": lambda _, row: row.effect.level,
-    "module": lambda _, row: row.effect.module,
-    "calls": lambda _, row: row.effect.calls,
-    "baseline_ms": lambda _, row: row.baseline_ms,
-    "candidate_ms": lambda _, row: row.candidate_ms,
-    "speedup": lambda _, row: row.speedup,
+    "implementations": lambda summary, _: " + ".join(summary.implementations),
+    **_fields("level", "module", "calls", "baseline_ms", "candidate_ms", "speedup"),
     "speedup_low": lambda _, row: row.low,
     "speedup_high": lambda _, row: row.high,
-    "predicted": lambda _, row: row.predicted,
-    "noise": lambda _, row: row.noise,
-    "verdict": lambda _, row: row.verdict.value,
-    "cause": lambda _, row: row.cause,
-    "baseline_tokens_per_s": lambda _, row: row.tokens_per_s and row.tokens_per_s[0],
-    "tokens_per_s": lambda _, row: row.tokens_per_s and row.tokens_per_s[1],
-    "baseline_launches": lambda _, row: row.effect.baseline_launches,
-    "launches": lambda _, row: row.effect.launches,
-    "baseline_peak_bytes": lambda _, row: row.effect.baseline_peak_bytes,
-    "peak_bytes": lambda _, row: row.peak_bytes,
-    "replaced": lambda _, row: row.effect.replaced,
-    "called": lambda _, row: row.effect.called,
-    "processes": lambda _, row: row.processes,
-    "measured": lambda one, _: one.measured,
-    "commit": lambda one, _: one.provenance.commit,
+    **_fields("predicted", "noise", "verdict", "cause"),
+    "baseline_tokens_per_s": lambda _, row: row.tokens_per_s[0],
+    "tokens_per_s": lambda _, row: row.tokens_per_s[1],
+    **_fields("baseline_launches", "launches", "baseline_peak_bytes", "peak_bytes", "replaced", "called"),
+    **_fields("processes"),
+    "measured": lambda summary, _: summary.measured,
+    "commit": lambda summary, _: summary.provenance.commit,
 }
 
 
@@ -345,6 +342,89 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
     """Return a line for each row of effects; ``layers`` is empty where all of the model were measured."""
     from kernels_bench_tools.results.export import csv_text
 
-    rows = ((one, row) for one in summaries for row in one.rows)
-    lines = ([value(one, row) for value in _COLUMNS.values()] for one, row in rows)
+    rows = ((summary, row) for summary in summaries for row in summary.rows)
+    lines = ([value(*both) for value in _COLUMNS.values()] for both in rows)
     return csv_text(list(_COLUMNS), lines).encode()
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The committed effects of a project, which are read and drawn only for pages that show them."""
+
+    files: Sequence[Path] = ()
+
+    def files_of(self, model: str) -> list[Path]:
+        """Return the files of a model, including those measured in transformers."""
+        return [file for file in self.files if model_and_framework(file.parent.name)[0] == model]
+
+    def of(self, model: str) -> list[EffectSummary]:
+        """Return what was measured of a model: GPUs first, then by device and implementation."""
+        known = [summary for file in self.files_of(model) if (summary := self._summaries[file])]
+        return sorted(known, key=lambda summary: (summary.device.kind == "cpu", summary.device.slug))
+
+    def files_with(self, operator: str, implementation: str) -> list[Path]:
+        """Return the files of an implementation, alone or together with others."""
+        part = effect_part(f"{operator}/{implementation}")
+        return [file for file in self.files if part in file.stem.split("+")]
+
+    def models_with(self, operator: str, implementation: str) -> list[str]:
+        files = self.files_with(operator, implementation)
+        return sorted({model_and_framework(file.parent.name)[0] for file in files if self._summaries[file]})
+
+    @cached_property
+    def _summaries(self) -> dict[Path, EffectSummary | None]:
+        return {file: read_effect(file) for file in self.files}
+
+
+@dataclass(frozen=True)
+class DeviceEffects:
+    """What was measured of a model on a device."""
+
+    device: Device
+    summaries: Sequence[EffectSummary]
+
+    @cached_property
+    def phases(self) -> dict[str, list[tuple[EffectSummary, list[EffectRow]]]]:
+        """The summaries with their rows by phase: passes over most tokens first, training last."""
+        found = grouped(
+            (phase, (summary, rows)) for summary in self.summaries for phase, rows in summary.phases.items()
+        )
+
+        sizes = {phase: phase_sizes(phase) for phase in found}
+        order = sorted(found, key=lambda it: (sizes[it].trains, -sizes[it].tokens, sizes[it].sequences))
+        return {phase: found[phase] for phase in order}
+
+    @cached_property
+    def breakdowns(self) -> dict[str, Breakdown]:
+        """Where the time of each phase goes: of the whole model if that was measured, and the newest."""
+        found = {}
+        for phase, summaries in self.phases.items():
+            known = [
+                (not rows[0].effect.layers, summary.measured, breakdown)
+                for summary, rows in summaries
+                if (breakdown := breakdown_of(rows))
+            ]
+            if known:
+                found[phase] = max(known, key=lambda it: it[:2])[2]
+        return found
+
+    def best(self, phase: str) -> tuple[EffectSummary, EffectRow] | None:
+        """Return the shortest pass of the whole model, as it is run; None if none was measured."""
+        passes = [
+            (summary, row)
+            for summary, rows in self.phases.get(phase, ())
+            for row in rows
+            if row.tokens_per_s[0] and not row.effect.layers
+        ]
+        return min(passes, key=lambda it: it[1].candidate_ms, default=None)
+
+    @property
+    def failed(self) -> list[EffectSummary]:
+        """What could not be measured."""
+        return [summary for summary in self.summaries if not summary.rows]
+
+
+def effects_by_device(summaries: Iterable[EffectSummary]) -> list[DeviceEffects]:
+    """Return what was measured of a model, by device."""
+    found = grouped((summary.device.slug, summary) for summary in summaries)
+    return [DeviceEffects(own[0].device, own) for own in found.values()]

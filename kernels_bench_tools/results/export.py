@@ -95,11 +95,8 @@ def latency_csv(summary: Summary) -> str:
         metric.csv_title: lambda it, metric=metric: metric.csv_value(it.point)  # type: ignore[misc]
         for metric in csv_metrics()
     }
-    columns = [*_FIRST.items(), *axes.items(), *_TIMES.items(), *metrics.items(), *_LAST.items()]
-    return csv_text(
-        [title for title, _ in columns],
-        ([value(cell) for _, value in columns] for cell in _cells(summary)),
-    )
+    columns = _FIRST | axes | _TIMES | metrics | _LAST
+    return csv_text([*columns], ([value(cell) for value in columns.values()] for cell in _cells(summary)))
 
 
 def _cells(summary: Summary) -> Iterator[Cell]:

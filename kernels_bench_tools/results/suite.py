@@ -6,9 +6,8 @@ A suite is defined by a TOML file, and reported by the cell of a notebook from t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +16,9 @@ from kernels_bench_tools.file_io import read_file, read_struct, write_atomically
 from kernels_bench_tools.records.record import Regime, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
-from kernels_bench_tools.results.export import Value, csv_text, markdown_table
+from kernels_bench_tools.results.export import csv_text, markdown_table
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.text import MISSING, milliseconds, quantity, table
+from kernels_bench_tools.text import MISSING, grouped, milliseconds, quantity, table
 
 SUMMARY, REPORT = "summary.json", "suite.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
@@ -65,7 +64,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def operators(self) -> list[str]:
-        """The operators, in order of first appearance."""
         return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
 
 
@@ -124,50 +122,44 @@ class SuiteReport(msgspec.Struct, kw_only=True):
     """By device, in the order of the definition."""
 
 
-class _Column(NamedTuple):
-    title: str
-    value: Callable[[SuiteRow], Value]
-    text: Callable[[SuiteRow], str] | None = None
-    """Text in tables; None for a column of the CSV file only."""
-    right: bool = True
+_COLUMNS = {
+    "Kernel": "kernel",
+    "Our Latency (ms)": "ours_ms",
+    "Base Latency (ms)": "base_ms",
+    "Speedup": "speedup",
+    "Metric": "metric",
+    "Our Perf": "ours_rate",
+    "Base Perf": "base_rate",
+    "Of Ceiling": "fraction",
+    "Best Other": "best",
+    "Best Other (ms)": "best_ms",
+    **{
+        name.title(): name for name in ("ours", "base", "ceiling", "device", "operator", "workload", "status")
+    },
+    "Reason": "reason",
+    "Speedup Low": "speedup_low",
+    "Speedup High": "speedup_high",
+    "Verdict": "verdict",
+    "Processes": "processes",
+}
+"""Columns of the CSV file, with their fields; tables show the first ten."""
+_SHOWN = [*_COLUMNS][:10]
+_LEFT = {"Kernel", "Speedup", "Metric", "Best Other", ""}
 
 
-def _speedup(row: SuiteRow) -> str:
-    if row.speedup is None:
-        return MISSING
-    text = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
-    return f"{text} {row.verdict.label}{' (1 process)' if row.processes == 1 else ''}"
-
-
-_COLUMNS = [
-    _Column("Kernel", lambda row: row.kernel, lambda row: row.kernel, right=False),
-    _Column("Our Latency (ms)", lambda row: row.ours_ms, lambda row: milliseconds(row.ours_ms)),
-    _Column("Base Latency (ms)", lambda row: row.base_ms, lambda row: milliseconds(row.base_ms)),
-    _Column("Speedup", lambda row: row.speedup, _speedup, right=False),
-    _Column("Metric", lambda row: row.metric, lambda row: row.metric, right=False),
-    _Column("Our Perf", lambda row: row.ours_rate, lambda row: quantity(row.ours_rate)),
-    _Column("Base Perf", lambda row: row.base_rate, lambda row: quantity(row.base_rate)),
-    _Column(
-        "Of Ceiling",
-        lambda row: row.fraction,
-        lambda row: MISSING if row.fraction is None else f"{row.fraction:.1%} of {row.ceiling}",
-    ),
-    _Column("Best Other", lambda row: row.best, lambda row: row.best or MISSING, right=False),
-    _Column("Best Other (ms)", lambda row: row.best_ms, lambda row: milliseconds(row.best_ms)),
-    _Column("Ours", lambda row: row.ours),
-    _Column("Base", lambda row: row.base),
-    _Column("Ceiling", lambda row: row.ceiling),
-    _Column("Device", lambda row: row.device),
-    _Column("Operator", lambda row: row.operator),
-    _Column("Workload", lambda row: row.workload),
-    _Column("Status", lambda row: row.status),
-    _Column("Reason", lambda row: row.reason),
-    _Column("Speedup Low", lambda row: row.speedup_low),
-    _Column("Speedup High", lambda row: row.speedup_high),
-    _Column("Verdict", lambda row: "" if row.verdict is Verdict.NONE else row.verdict.value),
-    _Column("Processes", lambda row: row.processes or None),
-]
-_SHOWN = [(column.title, column.text, column.right) for column in _COLUMNS if column.text]
+def _texts(row: SuiteRow) -> list[str]:
+    """Return a line of a table; the reason comes last."""
+    speedup = fraction = MISSING
+    if row.speedup is not None:
+        speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
+        speedup += f" {row.verdict.label}{' (1 process)' if row.processes == 1 else ''}"
+    if row.fraction is not None:
+        fraction = f"{row.fraction:.1%} of {row.ceiling}"
+    return [
+        *(row.kernel, milliseconds(row.ours_ms), milliseconds(row.base_ms), speedup, row.metric),
+        *(quantity(row.ours_rate), quantity(row.base_rate), fraction, row.best or MISSING),
+        *(milliseconds(row.best_ms), row.reason),
+    ]
 
 
 def report_suite(definition: str) -> SuiteReport:
@@ -209,7 +201,7 @@ def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> Suite
 
 
 def _device_rows(suite: Suite, views: dict[tuple[str, str], DeviceSummary]) -> Iterator[SuiteRow]:
-    """Yield the rows of a device, given the view of each operator's workloads."""
+    """Yield the rows of a device, given the view of each operator's workload."""
     device = next(iter(views.values())).device
     for number, (_, kernels) in enumerate(suite.rows_by_set(device.kind)):
         # A set for other devices is listed where it has been measured.
@@ -259,26 +251,24 @@ def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
     row.status = point.status
     if row.ours_ms:
         row.fraction, row.ceiling = point.fraction, point.ceiling
-    failed = ours if row.ours_ms is None else base
+    row.reason = ""
     if base and point.speedup is not None:
         row.speedup, row.speedup_low, row.speedup_high = point.speedup, point.speedup_low, point.speedup_high
         row.verdict, row.processes = point.verdict, min(point.processes, base[1].processes)
-        row.reason = ""
-    elif failed is None:
-        row.reason = "no baseline passed"
-    else:
+    elif failed := ours if row.ours_ms is None else base:
         why = f", {failed[1].reason}" if failed[1].reason else ""
         row.reason = f"{failed[0].title}: {failed[1].status.label}{why}"
+    else:
+        row.reason = "no baseline passed"
 
 
-def _by_device(report: SuiteReport) -> Iterator[tuple[str, list[SuiteRow]]]:
-    for slug in dict.fromkeys(row.slug for row in report.rows):
-        rows = [row for row in report.rows if row.slug == slug]
-        yield rows[0].device, rows
+def _by_device(report: SuiteReport) -> list[tuple[str, list[SuiteRow]]]:
+    found = grouped((row.slug, row) for row in report.rows)
+    return [(rows[0].device, rows) for rows in found.values()]
 
 
 def report_text(report: SuiteReport, width: int = 0) -> str:
-    """Return the tables of all devices for a terminal; a row without a speed-up ends with its reason.
+    """Return the tables of all devices for a terminal.
 
     A table that is wider than ``width`` characters, if given, has fewer columns.
     """
@@ -286,27 +276,20 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
     blocks = []
     for device, rows in _by_device(report):
-        titles = [*(title for title, _, _ in _SHOWN), ""]
-        lines = [[*(text(row) for _, text, _ in _SHOWN), row.reason] for row in rows]
-        made = table([titles, *lines], {at for at, column in enumerate(_SHOWN) if column[2]})
+        lines = [[*_SHOWN, ""], *map(_texts, rows)]
+        made = table(lines, {at for at, title in enumerate(lines[0]) if title not in _LEFT})
         if width and max(map(len, made.splitlines())) > width:
-            narrow = [[*line[:3], line[-1] or line[3]] for line in lines]
-            made = table([titles[:4], *narrow], {1, 2}, width)
+            made = table([[*line[:3], line[-1] or line[3]] for line in lines], {1, 2}, width)
         rule = "=" * (width or len(made.partition("\n")[0]))
         blocks.append(f"{rule}\n {HEADING} · {device}\n{rule}\n{made}\n{rule}\n")
     return "\n".join(blocks)
 
 
 def report_markdown(report: SuiteReport) -> str:
-    """Return the tables of all devices as Markdown; the reasons of rows without a speed-up are in the last column."""
-    titles = [*(title for title, _, _ in _SHOWN), "Note"]
-    left = {title for title, _, right in _SHOWN if not right} | {"Note"}
+    """Return the tables of all devices as Markdown."""
     return (
         "\n".join(
-            f"## {device}\n\n"
-            + markdown_table(
-                titles, [[*(text(row) for _, text, _ in _SHOWN), row.reason] for row in rows], left
-            )
+            f"## {device}\n\n" + markdown_table([*_SHOWN, "Note"], map(_texts, rows), _LEFT | {"Note"})
             for device, rows in _by_device(report)
         )
         or "No records.\n"
@@ -314,8 +297,6 @@ def report_markdown(report: SuiteReport) -> str:
 
 
 def report_csv(report: SuiteReport) -> str:
-    """Return the rows of all devices as CSV."""
-    return csv_text(
-        [column.title for column in _COLUMNS],
-        ([column.value(row) for column in _COLUMNS] for row in report.rows),
-    )
+    values = ([getattr(row, name) for name in _COLUMNS.values()] for row in report.rows)
+    unknown = {Verdict.NONE, 0}
+    return csv_text([*_COLUMNS], ([None if each in unknown else each for each in line] for line in values))

@@ -15,7 +15,7 @@ from kernels_bench_tools.records.committed import effect_file, effect_files
 from kernels_bench_tools.records.record import Failure, Part, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.project_effects import Effects
+from kernels_bench_tools.results.effects import Effects
 
 MODEL = "llama-3.2-1b"
 LLAMA = f"models/{MODEL}.html"
