@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
 
 _SECONDS = 300
+_BLOBS = 200
+"""Files that are read at once: their bytes are in memory together."""
+
+
+class Commit(NamedTuple):
+    """A commit that changed files."""
+
+    name: str
+    """Its full name."""
+    time: int
+    """When it was committed, in seconds since 1970."""
+    subject: str
+    files: dict[str, str]
+    """The names of the files' new contents by path within the folder; empty for a file that was removed."""
 
 
 class Checkout:
@@ -54,7 +69,7 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        remedy = "`git clone` the project, or plan without `--since`"
+        remedy = "`git clone` the project"
         found = self._git(
             "rev-parse",
             "--show-toplevel",
@@ -89,6 +104,56 @@ class Repository:
         for command in (["read-tree", commit], ["checkout-index", "--all", f"--prefix={folder}/"]):
             self._git("-C", str(self.top), *command, what=f"{commit} cannot be read", GIT_INDEX_FILE=index)
 
+    def log(self, *paths: str) -> list[Commit]:
+        """Return the commits that changed files of these pathspecs, oldest first; of a merge, what it brought here."""
+        listed = self._git(
+            *("log", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-show-signature"),
+            *("--first-parent", "--diff-merges=first-parent", "--relative", "--format=%x01%H%x02%ct%x02%s"),
+            *("HEAD", "--", *paths),
+            what="git cannot list the commits",
+        )
+        commits: list[Commit] = []
+        parts = iter(os.fsdecode(listed).split("\0"))
+        for part in parts:
+            if part.startswith("\1"):
+                name, seconds, subject = part[1:].split("\2", 2)
+                commits.append(Commit(name, int(seconds), subject, {}))
+            elif part.strip():  # modes and names before and after, and what happened
+                new = part.split(" ")[3]
+                commits[-1].files[next(parts)] = new if new.strip("0") else ""
+        return commits[::-1]
+
+    def files(self, commit: str, *paths: str) -> dict[str, str]:
+        """Return the names of the contents of a commit's files in the folder, or in these of its folders, by path."""
+        listed = os.fsdecode(self._git("ls-tree", "-r", "-z", commit, "--", *paths, what="cannot be listed"))
+        entries = (line.partition("\t") for line in listed.split("\0") if line)
+        return {path: about.split(" ")[2] for about, _, path in entries if about.startswith("100")}
+
+    def names(self, expressions: Sequence[str]) -> dict[str, str]:
+        """Return the full names of objects such as ``COMMIT:path``, a file or folder; those that are not here are missing."""
+        given = "".join(f"{one}\n" for one in expressions)
+        found = self._git("cat-file", "--batch-check=%(objectname)", what="git cannot read", given=given)
+        answers = zip(expressions, os.fsdecode(found).splitlines(), strict=True)
+        return {asked: name for asked, name in answers if " " not in name}
+
+    def read(self, contents: Sequence[str]) -> Iterator[bytes]:
+        """Yield the bytes of contents with these names."""
+        for start in range(0, len(contents), _BLOBS):
+            names = contents[start : start + _BLOBS]
+            data = self._git("cat-file", "--batch", what="git cannot read files", given="\n".join(names))
+            position = 0
+            for name in names:
+                end = data.index(b"\n", position)
+                size = data[position:end].split(b" ")[-1]
+                if not size.isdigit():
+                    what, remedy = (
+                        "the repository lacks it",
+                        "`git fetch --refetch`: the clone may be a partial one",
+                    )
+                    raise ProjectError(f"content {name}", what, "", remedy)
+                position = end + 1 + int(size) + 1
+                yield data[end + 1 : position - 1]
+
     def _git(
         self,
         *arguments: str,
@@ -96,12 +161,13 @@ class Repository:
         what: str = "git cannot list the changes",
         expected: str = "",
         remedy: str = "",
+        given: str | None = None,
         **variables: str,
     ) -> bytes:
         try:
-            done = run_git(self._folder, *arguments, **variables)
+            done = run_git(self._folder, *arguments, given=given, **variables)
         except (OSError, subprocess.SubprocessError) as error:
-            remedy = "Install git, or plan without `--since`"
+            remedy = "Install git"
             raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
@@ -110,10 +176,12 @@ class Repository:
         return done.stdout
 
 
-def run_git(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+def run_git(
+    folder: Path, *arguments: str, given: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder. It starts no program that the repository names, and connects to nothing.
 
-    ``variables`` are added to the environment; ``GIT_ALLOW_PROTOCOL`` names the transports that may be used.
+    ``given`` is its standard input. ``variables`` are added to the environment; ``GIT_ALLOW_PROTOCOL`` names the transports that may be used.
     """
     command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder)]
     # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.
@@ -131,11 +199,16 @@ def run_git(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     settings += [(f"{driver}.required", "false") for driver in drivers]
     off = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)}
     off |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)}
-    return _start([*command, *arguments], off | {"GIT_CONFIG_COUNT": str(len(settings)), **variables})
+    return _start([*command, *arguments], off | {"GIT_CONFIG_COUNT": str(len(settings)), **variables}, given)
 
 
-def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+def _start(
+    command: Sequence[str], variables: Mapping[str, str], given: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
     # GIT_OPTIONAL_LOCKS: not even the index is refreshed.
     fixed = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     environment = {**os.environ, **fixed, **variables}
-    return subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS, check=False)
+    data = None if given is None else os.fsencode(given)
+    return subprocess.run(
+        command, env=environment, input=data, capture_output=True, timeout=_SECONDS, check=False
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from functools import cache
-from math import comb, exp, hypot, inf, log, sqrt
+from math import atan, comb, cos, exp, hypot, inf, log, pi, sin, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,6 +185,22 @@ def student(freedom: int) -> float:
         return _STUDENT[freedom - 1]
     z = 1.959964
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def student_tail(t: float, freedom: int) -> float:
+    """Return how likely Student's t is at least this far from 0, for at least one degree of freedom.
+
+    >>> round(student_tail(4.3027, 2), 4), round(student_tail(3.1824, 3), 4)
+    (0.05, 0.05)
+    """
+    angle = atan(t / sqrt(freedom))
+    odd = freedom % 2
+    term, total = (cos(angle), cos(angle) if freedom > 1 else 0.0) if odd else (1.0, 1.0)
+    for power in range(2 + odd, freedom, 2):
+        term *= cos(angle) ** 2 * (power - 1) / power
+        total += term
+    inside = 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
+    return max(1 - inside, 0.0)
 
 
 def _medians(groups: Groups) -> _Array:

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.file_io import read_file, read_struct
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.records.settings import OPERATORS, find_settings
+from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_modules, shared_files
 from kernels_bench_tools.text import plural
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
@@ -171,7 +172,25 @@ class CellContext(msgspec.Struct, kw_only=True):
             harness = version("kernels-bench-tools")
         except PackageNotFoundError:  # run from a checkout that is not installed
             harness = ""
-        return msgspec.structs.replace(self.origin, harness=harness)
+        name = self.operator.rpartition("/")[2]
+        digests = _digests(self.operators, name) if name else ("", "")
+        return msgspec.structs.replace(
+            self.origin, harness=harness, harness_digest=digests[0], operator_digest=digests[1]
+        )
+
+
+@lru_cache
+def _digests(folder: str, operator: str) -> tuple[str, str]:
+    """Return the digests of what measures, and of an operator's module with what it shares; empty for no module."""
+    harness = sha256(
+        b"".join(path.read_bytes() for path in sorted((PACKAGE_FOLDER / "measure").rglob("*.py")))
+    )
+    own = operator_modules(Path(folder)).get(operator) if folder else None
+    module = own or PACKAGE_FOLDER / OPERATORS / f"{operator}.py"
+    files = [module, *(one for one in shared_files(Path(folder)) if own and one.suffix == ".py")]
+    codes = [code_digest(read_file(one).decode(errors="replace")) for one in files if one.is_file()]
+    digest = codes[0] if len(codes) == 1 else sha256("".join(codes).encode()).hexdigest()
+    return harness.hexdigest(), digest if codes else ""
 
 
 class Job(msgspec.Struct, kw_only=True):

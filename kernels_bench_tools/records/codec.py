@@ -77,21 +77,36 @@ def read_records(
     ignored.
     """
     where = where or str(path)
-    report = on_problem or _raise
     try:
-        lines = read_unlinked(path).split(b"\n")
+        data = read_unlinked(path)
     except OSError as error:
-        report(
-            RecordError(where, f"cannot be read ({error.strerror})", "A JSONL file of records, and no link")
-        )
+        what = f"cannot be read ({error.strerror})"
+        (on_problem or _raise)(RecordError(where, what, "A JSONL file of records, and no link"))
         return []
+    return decode_records(data, where, on_problem, owner)
+
+
+def decode_records(
+    data: bytes,
+    where: str,
+    on_problem: Callable[[RecordError], None] | None = None,
+    owner: Owner | None = None,
+    known: dict[bytes, Record] | None = None,
+) -> list[Record]:
+    """Return the records in the bytes of a JSONL file, as :func:`read_records` does.
+
+    ``known`` has lines that were decoded before, of earlier versions of the file, and gets the others.
+    """
+    report = on_problem or _raise
+    lines = data.split(b"\n")
+    known = {} if known is None else known
     records: dict[int, Record] = {}
     problems: dict[int, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            records[number] = _decode(line)
+            records[number] = known[line] if line in known else known.setdefault(line, _decode(line))
         except ValueError as error:
             if number < len(lines):
                 problems[number] = f"is not a record: {error}"

@@ -359,6 +359,10 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Distributions that the process imported, with their versions."""
     harness: str = ""
     """Version of kernels-bench-tools."""
+    harness_digest: str = ""
+    """Of the modules that measure; empty in old records."""
+    operator_digest: str = ""
+    """Of the operator's module without comments; empty in old records, and of an operator that the cell defines."""
     seed: int | None = None
     hub: list[HubKernel] = msgspec.field(default_factory=list)
 

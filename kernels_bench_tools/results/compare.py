@@ -9,7 +9,7 @@ with a hot cache. Two that were measured at different times get a verdict only i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import log
 from statistics import median
@@ -87,24 +87,20 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
 
 def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
     """Return whether the device was equally fast for both, as far as their records show."""
-    ours, theirs = _readings(candidate), _readings(baseline)
-    on_cpu = _on_cpu(candidate)
-    common = ours.keys() & theirs.keys()
-    if not common or on_cpu:
+    ours, theirs = readings(candidate), readings(baseline)
+    known, on_cpu = bool(ours.keys() & theirs.keys()), _on_cpu(candidate)
+    if not known or on_cpu:
         together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
-        if together or not common:
+        if together or not known:
             return together
-    limits = {
-        name: SAME_SPEED_CPU if on_cpu else SAME_MATMUL if "matmul" in name else SAME_SPEED for name in common
-    }
-    return all(abs(log(ours[name]) - log(theirs[name])) <= limit for name, limit in limits.items())
+    return not apart(ours, theirs, on_cpu=on_cpu)
 
 
 def _on_cpu(records: Sequence[Record]) -> bool:
     return any(record.device is not None and record.device.kind == "cpu" for record in records)
 
 
-def _readings(records: Sequence[Record]) -> dict[str, float]:
+def readings(records: Sequence[Record]) -> dict[str, float]:
     """Return sentinels and peaks, each its median over the processes; the null kernel varies by the timer's tick."""
     found: dict[str, list[float]] = defaultdict(list)
     for record in records:
@@ -115,6 +111,16 @@ def _readings(records: Sequence[Record]) -> dict[str, float]:
                 if value > 0:
                     found[f"{kind} {name}"].append(value)
     return {name: median(values) for name, values in found.items()}
+
+
+def apart(ours: Mapping[str, float], theirs: Mapping[str, float], *, on_cpu: bool) -> dict[str, float]:
+    """Return the readings of two sides that differ too much for the same device, each as theirs over ours, minus 1."""
+    found = {}
+    for name in [name for name in ours if name in theirs]:
+        limit = SAME_SPEED_CPU if on_cpu else SAME_MATMUL if "matmul" in name else SAME_SPEED
+        if abs(log(ours[name]) - log(theirs[name])) > limit:
+            found[name] = theirs[name] / ours[name] - 1
+    return found
 
 
 def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) -> float:

@@ -1,0 +1,412 @@
+"""What differs between two measurements of a row, whether its time does, and the measurements that git has of rows.
+
+A row is an implementation on a workload on a device. Its time changed if both intervals are apart, by more than 0.5 % and than
+the row's own noise: the 95 % quantile of its changes while nothing else changed. Of many rows that are compared at
+once, Benjamini and Hochberg's correction keeps the share of false changes at most 5 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import hypot, log
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from kernels_bench_tools.git import Commit, Repository
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
+from kernels_bench_tools.records.build import RESULTS, code_digest
+from kernels_bench_tools.records.codec import decode_records, ignore
+from kernels_bench_tools.records.committed import Owner
+from kernels_bench_tools.records.outcome import WORST_LAST
+from kernels_bench_tools.records.record import Labelled, Record, Status
+from kernels_bench_tools.records.settings import OPERATORS
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate
+from kernels_bench_tools.results.compare import apart, readings
+from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbed
+from kernels_bench_tools.stats import quantiles, ratio_of, student, student_tail
+from kernels_bench_tools.text import deviation, grouped, words
+
+FALSE_CHANGES = 0.05
+"""Share of the changes that are reported which may be none."""
+_NOISE = 0.95
+_DIGEST = 8
+_SUPPORT = frozenset(
+    words(
+        "annotated-doc anyio attrs certifi charset-normalizer click cloudpickle colorama contourpy cycler execnet filelock"
+        " fonttools fsspec h11 hf-xet httpcore httpcore2 httpx httpx2 huggingface_hub idna iniconfig jinja2 joblib"
+        " kiwisolver markdown-it-py markupsafe matplotlib mdurl mpmath msgspec narwhals networkx nvidia-ml-py opt_einsum"
+        " packaging pandas pillow pip pluggy protobuf psutil pygments pyparsing pytest python-dateutil pyyaml regex"
+        " requests rich setuptools shellingham six sympy tqdm truststore typer typing_extensions urllib3 wheel"
+    )
+)
+"""Packages that a cell may import and that have no kernels; torch and Triton are in the environment."""
+
+
+class CauseKind(Labelled):
+    """What differs between two measurements, the most likely cause of another time first."""
+
+    CODE = "code", "", "the code of the implementation's cell"
+    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, or a package or a build with kernels"
+    OPERATOR = "operator", "", "the operator's module, or the shapes of the workload"
+    HARNESS = "harness", "", "what measures: its version, its modules, the timer"
+    DEVICE = "device", "", "sentinels or measured peaks are apart: another card, or other clocks"
+    NOTHING = "nothing", "nothing changed", "none of these, as far as both records tell"
+
+
+class Cause(NamedTuple):
+    kind: CauseKind
+    detail: str = ""
+
+    def __str__(self) -> str:
+        named = self.detail and self.kind in {CauseKind.TOOLCHAIN, CauseKind.DEVICE}
+        return f"{self.kind.label}: {self.detail}" if named else self.kind.label
+
+
+class ChangeKind(Labelled):
+    """What became of a row, the most important first."""
+
+    FAILS = "fails now"
+    SLOWER = "slower"
+    FASTER = "faster"
+    PASSES = "passes now"
+    NEW = "new"
+    GONE = "gone"
+    SAME = "same", "no change"
+    UNSURE = "unsure", "no verdict"
+
+
+TIMED = frozenset({ChangeKind.SLOWER, ChangeKind.FASTER})
+
+
+class RowName(NamedTuple):
+    operator: str
+    implementation: str
+    device: str
+    workload: str
+
+
+Facts = Mapping[CauseKind, Mapping[str, str | float]]
+"""What a time depends on, by name; what is not known is missing, and the readings are those of the device."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row, measured once."""
+
+    status: Status
+    estimate: Estimate | None
+    """The time in ms."""
+    processes: int
+    time: str
+    """When it was measured."""
+    facts: Facts
+    on_cpu: bool = False
+
+
+def causes(before: Measured, after: Measured) -> list[Cause]:
+    """Return what differs between two measurements, as far as both tell; that nothing does if nothing does."""
+    found = []
+    for kind in CauseKind:
+        old, new = before.facts.get(kind, {}), after.facts.get(kind, {})
+        if kind is CauseKind.DEVICE:
+            numbers = [{name: float(value) for name, value in one.items()} for one in (old, new)]
+            shares = apart(*numbers, on_cpu=after.on_cpu)
+            most = sorted(shares, key=lambda name: -abs(shares[name]))[:1]
+            changed = [f"{name} {deviation(shares[name])}" for name in most]
+        else:
+            changed = [
+                f"{name} {old[name]} → {value}"
+                for name, value in new.items()
+                if old.get(name, value) != value
+            ]
+        if changed:
+            found.append(Cause(kind, ", ".join(changed)))
+    return found or [Cause(CauseKind.NOTHING)]
+
+
+def measured(
+    records: Sequence[Record], packages: Mapping[str, str], modules: Mapping[CauseKind, str] | None = None
+) -> Measured:
+    """Return what the processes of a row measured, whose first imported ``packages``.
+
+    ``modules`` are digests that old records lack, see :func:`_modules`.
+    """
+    modules = modules or {}
+    first = next((record for record in records if record.outcome.ran), records[0])
+    then, env, latency = first.provenance, first.env, first.lat_ms
+    axes = {
+        name: str(value) for name, value in first.wl.items() if name not in {"name", "set", "device", "seed"}
+    }
+    toolchain = {name: version for name, version in packages.items() if name.lower() not in _SUPPORT}
+    for name in ("torch", "triton"):
+        toolchain.pop(name, None)
+    toolchain |= {"torch": env.torch, "Triton": env.triton, "CUDA": env.cuda, "driver": env.driver}
+    toolchain |= {one.repo: (one.commit or one.digest)[:_DIGEST] for one in then.hub}
+    harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST]}
+    if not then.harness_digest:
+        harness["tree"] = modules.get(CauseKind.HARNESS, "")[:_DIGEST]
+    module = then.operator_digest or modules.get(CauseKind.OPERATOR, "")
+    if latency is not None:
+        harness |= {"timer": latency.timer.label, "cache": latency.cache.label}
+    facts: dict[CauseKind, Mapping[str, str | float]] = {
+        CauseKind.CODE: _known({"code": then.code_digest[:_DIGEST]}),
+        CauseKind.OPERATOR: _known({"module": module[:_DIGEST], **axes}),
+        CauseKind.TOOLCHAIN: _known(toolchain),
+        CauseKind.HARNESS: _known(harness),
+        CauseKind.DEVICE: readings(records),
+    }
+    status = max((record.outcome for record in records), key=WORST_LAST.index)
+    if status is Status.OK and any(map(is_disturbed, records)):
+        status = Status.DISTURBED
+    on_cpu = first.device is not None and first.device.kind == "cpu"
+    return Measured(status, estimate(records), len(records), first.ts, facts, on_cpu)
+
+
+def _known(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def measured_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of each workload that ``records`` of one file are of."""
+    return by_workload(records)[0]
+
+
+@dataclass
+class Step:
+    """Two successive measurements of a row, or two that are compared."""
+
+    row: RowName
+    before: Measured | None
+    after: Measured | None
+    commit: Commit | None = None
+    """Which brought ``after``."""
+    causes: list[Cause] = field(default_factory=list)
+    kind: ChangeKind = ChangeKind.SAME
+    ratio: Estimate | None = None
+    """The time after over the time before, with its interval."""
+    floor: float = SMALLEST_EFFECT
+    """Smaller relative differences are the row's noise."""
+
+    def __post_init__(self) -> None:
+        if self.before and self.after:
+            self.causes = causes(self.before, self.after)
+            if len(self.times) > 1:
+                self.ratio = ratio_of(*reversed(self.times))
+
+    @property
+    def times(self) -> list[Estimate]:
+        """The times before and after, as far as they are known."""
+        return [side.estimate for side in (self.before, self.after) if side and side.estimate]
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the time changed although nothing else did."""
+        return self.kind in TIMED and self.causes[0].kind is CauseKind.NOTHING
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        sides = {"base": self.before, "head": self.after}
+        data: dict[str, Any] = {**self.row._asdict(), "change": self.kind}
+        for name, side in sides.items():
+            if side:
+                time = side.estimate
+                known = time and time.known
+                data[name] = {
+                    "status": side.status,
+                    "measured": side.time,
+                    "processes": side.processes,
+                    "ms": time and time.value,
+                    "low_ms": time.low if time and known else None,
+                    "high_ms": time.high if time and known else None,
+                }
+        if self.ratio:
+            ends = (self.ratio.low - 1, self.ratio.high - 1) if self.ratio.known else (None, None)
+            data |= {
+                "difference": self.ratio.value - 1,
+                "difference_low": ends[0],
+                "difference_high": ends[1],
+            }
+        data |= {"floor": self.floor, "causes": [one._asdict() for one in self.causes]}
+        if self.commit:
+            data |= {
+                "commit": self.commit.name,
+                "subject": self.commit.subject,
+                "committed": self.commit.time,
+            }
+        return data
+
+
+Floors = Mapping[RowName, Sequence[Step]]
+"""The steps of rows in whose history nothing changed but, perhaps, the time."""
+
+
+def find_floors(steps: Iterable[Step]) -> Floors:
+    """Return the steps from which the noise of rows is known."""
+    quiet = (
+        one for one in steps if one.ratio and [cause.kind for cause in one.causes] == [CauseKind.NOTHING]
+    )
+    return grouped((one.row, one) for one in quiet)
+
+
+def judge(steps: Sequence[Step], floors: Floors) -> Sequence[Step]:
+    """Set what became of each row, and return the steps; a change of its own does not count as a row's noise."""
+    tested: list[tuple[float, Step]] = []
+    for step in steps:
+        old, new = step.before, step.after
+        noise = [
+            abs(log(one.ratio.value)) for one in floors.get(step.row, ()) if one.ratio and one is not step
+        ]
+        step.floor = max(SMALLEST_EFFECT, *quantiles(noise, [_NOISE])) if noise else SMALLEST_EFFECT
+        if old is None or new is None:
+            step.kind = ChangeKind.GONE if new is None else ChangeKind.NEW
+        elif (old.status is Status.OK) != (new.status is Status.OK):
+            busy = Status.DISTURBED in {old.status, new.status}
+            failed = ChangeKind.FAILS if old.status is Status.OK else ChangeKind.PASSES
+            step.kind = ChangeKind.UNSURE if busy else failed
+        elif old.status is not Status.OK or step.ratio is None:
+            step.kind = ChangeKind.SAME
+        elif min(old.processes, new.processes) < FEWEST_PROCESSES or not step.ratio.known:
+            step.kind = ChangeKind.UNSURE
+        else:
+            step.kind = ChangeKind.SAME
+            tested.append((_chance(step), step))
+    tested.sort(key=lambda one: one[0])
+    ranks = (
+        rank for rank, (chance, _) in enumerate(tested, 1) if chance <= FALSE_CHANGES * rank / len(tested)
+    )
+    for _, step in tested[: max(ranks, default=0)]:
+        old_time, new_time = step.times
+        is_apart = new_time.low > old_time.high or new_time.high < old_time.low
+        if is_apart and abs(log(new_time.value / old_time.value)) > step.floor:
+            step.kind = ChangeKind.SLOWER if new_time.value > old_time.value else ChangeKind.FASTER
+    return steps
+
+
+def _chance(step: Step) -> float:
+    """Return how likely such a difference is if there is none: Welch's test of the processes' log-medians."""
+    old, new = step.times
+    freedom = [side.processes - 1 for side in (step.before, step.after) if side]
+    spreads = [
+        log(time.high / time.low) / 2 / student(free) for time, free in zip((old, new), freedom, strict=True)
+    ]
+    spread = hypot(*spreads)
+    if not spread:
+        return float(old.value == new.value)
+    parts = sum(one**4 / free for one, free in zip(spreads, freedom, strict=True))
+    return student_tail(abs(log(new.value / old.value)) / spread, round(spread**4 / parts))
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The records of a row in a commit."""
+
+    commit: Commit
+    records: Sequence[Record]
+    packages: Mapping[str, str]
+
+    @property
+    def origin(self) -> str:
+        """The commit whose files measured it; empty if it is not known."""
+        then = self.records[0].provenance
+        return "" if then.dirty else then.commit
+
+
+def read_history(
+    repository: Repository, operators_folder: Path, operator: str = "", implementation: str = ""
+) -> list[Step]:
+    """Return the steps of rows in the history of the commit that is checked out, by row and time, each judged.
+
+    The first step of a row has no measurement before it. What a commit only wrote anew, such as digests, is no step.
+    ``operators_folder`` has the modules of the project's own operators.
+    """
+    folder = (
+        f":(literal){operator}/{RESULTS}/records" if operator else f":(glob)**/{RESULTS}/records/*/*.jsonl"
+    )
+    files: dict[str, list[tuple[Commit, str]]] = {}
+    for commit in repository.log(folder):
+        for path, content in commit.files.items():
+            owner = owner_of(path)
+            if content and owner and implementation in {"", owner.implementation}:
+                files.setdefault(path, []).append((commit, content))
+    contents = repository.read([content for found in files.values() for _, content in found])
+    rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
+    modules = _modules(repository, operators_folder, rows)
+    steps = []
+    for row in sorted(rows):
+        before: Measured | None = None
+        for version in rows[row]:
+            own = modules.get((row.operator, version.origin), {})
+            after = measured(version.records, version.packages, own)
+            steps.append(Step(row, before, after, version.commit))
+            before = after
+    judge(steps, find_floors(steps))
+    return steps
+
+
+def _versions(
+    path: str, versions: Sequence[tuple[Commit, str]], contents: Iterator[bytes]
+) -> dict[RowName, list[_Version]]:
+    """Return the measurements of each row of a file, oldest first."""
+    owner, known = owner_of(path), dict[bytes, Record]()
+    assert owner is not None
+    # By the runs that measured it: a commit that writes other fields of the same measurement corrects them.
+    found: dict[str, dict[tuple[tuple[str, int], ...], _Version]] = {}
+    for commit, _ in versions:
+        records = decode_records(next(contents), path, ignore, owner, known)
+        packages = {record.run: record.provenance.packages for record in reversed(records)}
+        for workload, own in measured_rows(records).items():
+            runs = tuple((record.run, record.process) for record in own)
+            of_row = found.setdefault(workload, {})
+            first = of_row[runs].commit if runs in of_row else commit
+            of_row[runs] = _Version(first, own, packages[own[0].run])
+    name = (owner.operator, owner.implementation, next(iter(owner.devices)))
+    return {RowName(*name, workload): list(of_row.values()) for workload, of_row in found.items()}
+
+
+def _modules(
+    repository: Repository, operators_folder: Path, rows: Mapping[RowName, Sequence[_Version]]
+) -> dict[tuple[str, str], dict[CauseKind, str]]:
+    """Return digests of what measured and of the operator's module, by operator and commit, for records that lack them.
+
+    Those of a harness or an operator that comes from elsewhere, as a package, are not known.
+    """
+    pairs = {(row.operator, one.origin) for row, found in rows.items() for one in found if one.origin}
+    modules, harness = [operators_folder, PACKAGE_FOLDER / OPERATORS], PACKAGE_FOLDER / "measure"
+    inside = [
+        path.relative_to(repository.top).as_posix() for path in modules if path.is_relative_to(repository.top)
+    ]
+    of_harness = (
+        harness.relative_to(repository.top).as_posix() if harness.is_relative_to(repository.top) else ""
+    )
+    asked = {
+        (operator, commit): (
+            [f"{commit}:{folder}/{operator.rpartition('/')[2]}.py" for folder in inside],
+            f"{commit}:{of_harness}",
+        )
+        for operator, commit in pairs
+    }
+    wanted = {
+        one for paths, measures in asked.values() for one in (*paths, *([measures] if of_harness else []))
+    }
+    names = repository.names(sorted(wanted))
+    contents = sorted({names[one] for paths, _ in asked.values() for one in paths if one in names})
+    codes = {
+        name: code_digest(data.decode(errors="replace"))
+        for name, data in zip(contents, repository.read(contents), strict=True)
+    }
+    return {
+        pair: {
+            CauseKind.OPERATOR: next((codes[names[one]] for one in paths if one in names), ""),
+            CauseKind.HARNESS: names.get(measures, ""),
+        }
+        for pair, (paths, measures) in asked.items()
+    }
+
+
+def owner_of(path: str) -> Owner | None:
+    """Return whose records a file of a repository has; None if it is not in a folder of records."""
+    parts = PurePosixPath(path).parts
+    if len(parts) < 5 or parts[-4:-2] != (RESULTS, "records") or not path.endswith(".jsonl"):
+        return None
+    return Owner("/".join(parts[:-4]), PurePosixPath(path).stem, [parts[-2]])

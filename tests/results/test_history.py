@@ -1,0 +1,191 @@
+"""What git has of a row's times, what differs between two of them, and when that is a change."""
+
+import random
+from pathlib import Path
+
+import pytest
+from history import make_repository, rows, with_status
+from projects import git
+
+from kernels_bench_tools.git import Repository
+from kernels_bench_tools.records.codec import write_records
+from kernels_bench_tools.records.record import HubKernel, Record, Status
+from kernels_bench_tools.results.history import (
+    CauseKind,
+    ChangeKind,
+    RowName,
+    Step,
+    find_floors,
+    judge,
+    measured,
+    read_history,
+)
+
+THEN = (0.1000, 0.1001, 0.0999)
+SLOWER = (0.1040, 0.1041, 0.1039)
+HUB = {"hub": [HubKernel(repo="a/b", commit="2")]}
+
+
+def step(before: list[Record], after: list[Record], workload: str = "a") -> Step:
+    row = RowName("op", "mine", "nvidia-h200", workload)
+    sides = [measured(one, one[0].provenance.packages) for one in (before, after)]
+    return Step(row, sides[0], sides[1])
+
+
+def history(root: Path, *names: str) -> list[Step]:
+    return read_history(Repository(root), root / "operators", *names)
+
+
+@pytest.mark.parametrize(
+    ("changed", "kinds", "detail"),
+    [
+        ({}, [CauseKind.NOTHING], ""),
+        ({"code_digest": "c2"}, [CauseKind.CODE], "code c1 → c2"),
+        ({"operator_digest": "o2"}, [CauseKind.OPERATOR], "module o1 → o2"),
+        ({"torch": "2.13.0"}, [CauseKind.TOOLCHAIN], "torch 2.12.0 → 2.13.0"),
+        ({"packages": {"quack-kernels": "0.7"}}, [CauseKind.TOOLCHAIN], "quack-kernels 0.6 → 0.7"),
+        ({"packages": {"quack-kernels": "0.6", "pip": "9"}}, [CauseKind.NOTHING], ""),
+        ({"hub": [HubKernel(repo="a/b", commit="3")]}, [CauseKind.TOOLCHAIN], "a/b 2 → 3"),
+        ({"harness": "2"}, [CauseKind.HARNESS], "version 1 → 2"),
+        ({"copy": 0.51}, [CauseKind.DEVICE], "sentinel copy +2.00 %"),
+        ({"copy": 0.5005}, [CauseKind.NOTHING], ""),
+        ({"operator_digest": ""}, [CauseKind.NOTHING], ""),  # an old record does not know it
+        (
+            {"torch": "2.13.0", "code_digest": "c2"},
+            [CauseKind.CODE, CauseKind.TOOLCHAIN],
+            "code c1 → c2; torch 2.12.0 → 2.13.0",
+        ),
+    ],
+)
+def test_what_differs_between_two_measurements_is_named(changed, kinds, detail):
+    common = {"packages": {"quack-kernels": "0.6", "pip": "8"}, **HUB}
+    found = step(rows("r1", *THEN, **common), rows("r2", *THEN, **(common | changed)))
+
+    assert [cause.kind for cause in found.causes] == kinds
+    assert "; ".join(cause.detail for cause in found.causes) == detail
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (THEN, SLOWER, ChangeKind.SLOWER),
+        (SLOWER, THEN, ChangeKind.FASTER),
+        (THEN, (0.1002, 0.1003, 0.1001), ChangeKind.SAME),
+        (THEN, (0.1004, 0.10041, 0.10039), ChangeKind.SAME),  # certain, and less than 0.5 %
+        (THEN, (0.0900, 0.1050, 0.1300), ChangeKind.SAME),  # large, and not certain
+        (THEN, SLOWER[:2], ChangeKind.UNSURE),
+    ],
+)
+def test_a_time_changed_if_the_intervals_are_apart_by_more_than_half_a_percent(before, after, kind):
+    (found,) = judge([step(rows("r1", *before), rows("r2", *after, code_digest="c2"))], {})
+
+    assert found.kind is kind
+
+
+def test_a_row_that_varies_while_nothing_changes_needs_a_larger_difference():
+    noise = [step(rows("r1", *THEN), rows("r2", 0.105, 0.1051, 0.1049))]
+    change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
+    other = step(rows("r3", *THEN, workload="b"), rows("r4", *SLOWER, workload="b", code_digest="c2"), "b")
+
+    judge([*noise, change, other], find_floors([*noise, change, other]))
+
+    assert (change.kind, other.kind) == (ChangeKind.SAME, ChangeKind.SLOWER)
+    assert change.floor == pytest.approx(0.0488, rel=0.01)
+    assert noise[0].unexplained  # its own difference is not its noise
+
+
+def test_of_many_rows_without_a_change_few_are_called_one():
+    chance = random.Random(1)
+
+    def times() -> list[float]:
+        return [0.1 * (1 + chance.gauss(0, 0.004)) for _ in range(3)]
+
+    found = [step(rows("r1", *times()), rows("r2", *times(), code_digest="c2"), str(n)) for n in range(400)]
+    real = [step(rows("r1", *THEN), rows("r2", *SLOWER, code_digest="c2"), f"real {n}") for n in range(40)]
+
+    judge([*found, *real], {})
+
+    assert sum(one.kind is ChangeKind.SLOWER for one in real) == 40
+    assert sum(one.kind is not ChangeKind.SAME for one in found) <= 3
+
+
+@pytest.mark.parametrize(("failed_before", "kind"), [(False, ChangeKind.FAILS), (True, ChangeKind.PASSES)])
+def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_before, kind):
+    good = rows("r1", *THEN)
+    bad = with_status(rows("r2", *THEN), status=Status.OOM)
+
+    (found,) = judge([step(bad, good) if failed_before else step(good, bad)], {})
+
+    assert found.kind is kind
+
+
+def test_each_measurement_is_a_step_of_the_commit_that_brought_it(tmp_path):
+    first, second = rows("r1", *THEN), rows("r2", *SLOWER, torch="2.13.0")
+    rewritten = rows("r1", *THEN, code_digest="c9")  # the same measurement, with another digest
+    other = rows("r3", *THEN, workload="b")
+    third = rows("r4", *SLOWER, torch="2.13.0", code_digest="c9")
+    root = make_repository(tmp_path, [first, [*rewritten, *other], [*second, *other], [*third, *other]])
+    (root / "op/results/records/nvidia-h200/mine.jsonl").unlink()
+    git(root, "commit", "-qam", "removed")
+
+    found = history(root, "op", "mine")
+
+    told = [
+        (one.row.workload, one.commit.subject, one.kind, [str(why) for why in one.causes]) for one in found
+    ]
+    assert told == [
+        ("a", "version 0", ChangeKind.NEW, []),
+        ("a", "version 2", ChangeKind.SLOWER, ["code", "toolchain: torch 2.12.0 → 2.13.0"]),
+        ("a", "version 3", ChangeKind.SAME, ["code"]),
+        ("b", "version 1", ChangeKind.NEW, []),
+    ]
+
+
+def test_a_merge_brings_what_was_measured_on_its_branch(tmp_path):
+    root = make_repository(tmp_path, [rows("r1", *THEN)])
+    main = git(root, "branch", "--show-current")
+    git(root, "checkout", "-qb", "side")
+    (root / "other").touch()
+    file = root / "op/results/records/nvidia-h200/mine.jsonl"
+    write_records(file, rows("r2", *SLOWER, code_digest="c2"))
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "on the branch")
+    git(root, "checkout", "-q", main)
+    git(root, "merge", "-q", "--no-ff", "-m", "merged", "side")
+
+    assert [one.commit.subject for one in history(root)] == ["version 0", "merged"]
+
+
+def test_an_old_record_has_the_operator_of_the_commit_that_it_was_measured_in(tmp_path):
+    root = make_repository(tmp_path, [])
+    (root / "operators").mkdir()
+    commits = []
+    for text in ("A = 1\n", "A = 1  # of two\n", "A = 2\n"):
+        (root / "operators/op.py").write_text(text)
+        git(root, "add", ".")
+        git(root, "commit", "-qm", "operator")
+        commits.append(git(root, "rev-parse", "HEAD"))
+    file = root / "op/results/records/nvidia-h200/mine.jsonl"
+    for number, commit in enumerate(commits, 1):
+        write_records(file, rows(f"r{number}", *THEN, commit=commit, operator_digest=""))
+        git(root, "add", ".")
+        git(root, "commit", "-qm", "records")
+
+    found = history(root)
+
+    assert [[cause.kind for cause in one.causes] for one in found] == [
+        [],
+        [CauseKind.NOTHING],
+        [CauseKind.OPERATOR],
+    ]
+
+
+def test_records_that_cannot_be_read_and_names_with_odd_characters_are_no_steps(tmp_path):
+    root = make_repository(tmp_path, [rows("r1", *THEN)])
+    folder = root / "op/results/records/nvidia-h200"
+    (folder / "mine.jsonl").write_text("{broken\n")
+    (folder / "\1x\2y\nz.jsonl").write_text("no record\n")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "\1subject\2 with marks")
+
+    assert [one.commit.subject for one in history(root)] == ["version 0"]
