@@ -11,7 +11,6 @@ from kernels_bench_tools.errors import ProjectError
 
 
 def require_distributed() -> None:
-    """Raise a ``ProjectError`` if Dask is not installed."""
     if importlib.util.find_spec("distributed") is None:
         what = "needs the package 'distributed', which comes with the extra `cluster`"
         raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[cluster]`")

@@ -53,8 +53,6 @@ _POLL_SECONDS = 0.05
 
 @dataclass
 class _Attempt:
-    """One attempt to run cells on a worker."""
-
     group: str
     worker: str = ""
     """The worker that it runs on; empty before it has started."""
@@ -97,17 +95,14 @@ class ClusterExecutor:
         return {}
 
     def run(self, task: CellTask) -> StoredResult:
-        """Run a cell that does not measure."""
         return self._run([task], group="")[task.node.name]
 
     def measure(self, session: Session) -> None:
-        """Run all processes of a session on one worker."""
         first = session.nodes[0]
         tasks = [session.make_task(node, session.make_draft(node.name), 0) for node in session.nodes]
         session.results |= self._run(tasks, first.notebook.operator or first.name.notebook)
 
     def interrupt(self) -> None:
-        """End what the workers run for this build."""
         self._stopped.set()
 
     def close(self) -> None:

@@ -117,7 +117,6 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
 
 
 def _rootless(path: Path) -> str:
-    """Return an absolute path without its root."""
     return path.relative_to(path.anchor).as_posix()
 
 
@@ -265,8 +264,6 @@ def _moved(node: Node, tree: Path) -> Node:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a build has to know about a worker."""
-
     device: Device
     identity: list[str]
     """What of its environment changes results."""
@@ -278,7 +275,6 @@ class WorkerInfo:
 
 
 def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
-    """Return what a build has to know about this worker."""
     return WorkerInfo(
         device=current_device(),
         identity=find_environment(environment).identity(),

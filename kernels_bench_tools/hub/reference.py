@@ -74,7 +74,6 @@ class KernelReference:
         return self.version is not None or bool(_COMMIT.fullmatch(self.revision))
 
     def admits(self, version: int) -> bool:
-        """Return whether a major version satisfies the reference."""
         if self.version is not None:
             return version == self.version
         return bool(self.bounds) and all(_COMPARE[sign](version, number) for sign, number in self.bounds)

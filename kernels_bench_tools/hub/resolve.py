@@ -58,7 +58,6 @@ class ResolveOptions:
     backend: str | None = None
 
     def allows(self, repo: str) -> bool:
-        """Return whether the allow-list names a kernel or its publisher."""
         return repo in self.trust or repo.partition("/")[0] in self.trust
 
 

@@ -10,8 +10,6 @@ from kernels_bench_tools.errors import Unsupported
 
 
 class HubStatus(StrEnum):
-    """How a request for a kernel ended."""
-
     OK = "ok"
     DISABLED = "disabled"
     HUB_UNREACHABLE = "hub-unreachable"
@@ -90,7 +88,6 @@ def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
 
 
 def missing_package(name: str | None, repo: str = "") -> HubError:
-    """Return the error for a Python package that is not installed."""
     reason = f"needs the package {name!r}, which is not installed in this environment"
     return HubError(HubStatus.MISSING_DEPENDENCY, f"{repo} {reason}".strip())
 

@@ -35,8 +35,6 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Agreement:
-    """Differences of what two passes of a model compute."""
-
     data: Mapping[str, float]
     """What a record contains."""
     beyond: str = ""
@@ -79,7 +77,6 @@ def compare_with_same_experts(
 
 
 def has_experts(model: nn.Module) -> bool:
-    """Return whether a model, or a part of it, chooses experts."""
     return bool(_routers([model]))
 
 
@@ -137,7 +134,6 @@ def compare_logits(found: Tensor, expected: Tensor, factor: float = 1) -> Agreem
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Return the norm of the error, relative to that of what is expected."""
     return float((found.float() - expected.float()).norm() / expected.float().norm().clamp_min(1e-30))
 
 

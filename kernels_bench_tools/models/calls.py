@@ -31,8 +31,6 @@ Key = tuple[int, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """A call of a module, which can be repeated."""
-
     module: nn.Module
     args: tuple[Any, ...]
     named: dict[str, Any]
@@ -98,7 +96,6 @@ def note_calls(
 
 
 def first_calls(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
-    """Return the first call of each of these modules in a forward pass, in their order, by path."""
     paths = {module: path for path, module in modules.items()}
     found: dict[str, ModuleCall] = {}
     with ExitStack() as stack:
@@ -163,5 +160,4 @@ def level_of(module: nn.Module) -> int:
 
 
 def describe(tensor: Tensor) -> str:
-    """Return type and shape of a tensor, such as ``bfloat16[2048, 4096]``."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -86,16 +86,13 @@ class ChangedModel:
             )
 
     def __call__(self, **named: Any) -> Any:
-        """Call the model, or the changed one while it is active."""
         return self._running(**named)
 
     def zero_grad(self) -> None:
-        """Drop the gradients of both models."""
         self._plain.zero_grad()
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Call the changed model."""
         for function, _, forward in self._swapped:
             function.forward = forward
         self._running = self._changed
@@ -107,7 +104,6 @@ class ChangedModel:
                 function.forward = forward
 
     def called(self, forward: Callable[[], Any]) -> set[str]:
-        """Return the paths of the changed instances that a forward pass calls."""
         with self.active():
             called = first_calls(
                 forward, {path: module for path, module in self.instances.items() if path != _WHOLE}

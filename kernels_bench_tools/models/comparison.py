@@ -46,8 +46,6 @@ product with weights in 8 bits differs by 1.05 eps, and by 1.5 eps if its inputs
 
 
 class Comparison:
-    """Compares what a forward pass, or training, computes on the sides of a measurement."""
-
     def __init__(self, model: nn.Module, changed: Replacement | ChangedModel, forward: ForwardPass) -> None:
         self._model, self._changed, self._forward = model, changed, forward
         self._models = (model,) if isinstance(changed, Replacement) else (model, changed.copy)
@@ -60,7 +58,6 @@ class Comparison:
         self._timed_calls: dict[str, tuple[ModuleCall, Any]] = {}
 
     def side(self, name: str) -> AbstractContextManager[None]:
-        """Return the context in which the model computes as that side does."""
         return self._changed.active() if name == "candidate" else nullcontext()
 
     def same_experts(self) -> AbstractContextManager[None]:
@@ -138,8 +135,6 @@ class Comparison:
                 )
 
     def whole(self) -> dict[str, float]:
-        """Return how the logits, or loss and gradients, with the implementation differ from those without."""
-
         def logits(side: str) -> Tensor:
             with self.side(side):
                 return self._forward()
@@ -175,7 +170,6 @@ class Comparison:
             self._watches = False
 
     def timed_pass(self, side: str) -> None:
-        """Run a forward pass that is being timed."""
         logits = self._forward()
         if self._watches and self._compares_logits:
             self._timed_logits[side] = logits

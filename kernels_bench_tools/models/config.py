@@ -26,8 +26,6 @@ DType = Literal["bfloat16", "float16", "float32"]
 
 
 class RopeScaling(msgspec.Struct, kw_only=True, frozen=True):
-    """Stretching of low rotary frequencies, as in Llama 3.1."""
-
     factor: Number
     low_freq_factor: Number
     high_freq_factor: Number
@@ -35,8 +33,6 @@ class RopeScaling(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Experts(msgspec.Struct, kw_only=True, frozen=True):
-    """A mixture of experts in every layer."""
-
     num_experts: Count
     num_experts_per_tok: Count
     intermediate_size: Count
@@ -45,7 +41,6 @@ class Experts(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the weights of the chosen experts are scaled to a sum of 1."""
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` if a token would need more experts than there are."""
         if self.num_experts_per_tok > self.num_experts:
             raise ValueError("num_experts_per_tok is larger than the number of experts")
 
@@ -77,7 +72,6 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
     hidden_act: Literal["silu"] = "silu"
 
     def __post_init__(self) -> None:
-        """Derive what is 0; raise ``ValueError`` if heads cannot share keys evenly or be rotated by pairs, or experts are missing."""
         if not self.num_key_value_heads:
             msgspec.structs.force_setattr(self, "num_key_value_heads", self.num_attention_heads)
         if not self.head_dim:
@@ -95,17 +89,14 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def qkv_bias(self) -> bool:
-        """Whether queries, keys and values get a bias."""
         return self.model_type == "qwen2"
 
     @property
     def qk_norm(self) -> bool:
-        """Whether queries and keys are normalized in each head."""
         return self.model_type in {"qwen3", "qwen3_moe"}
 
     @property
     def padded_vocab_size(self) -> int:
-        """The number of rows of the embedding."""
         return -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
 
 

@@ -101,7 +101,6 @@ class ForwardPass(Protocol):
 
 
 def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
-    """Return tokens, the same in every process."""
     generator = torch.Generator(device).manual_seed(1)
     return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
 
@@ -133,12 +132,10 @@ class PagedPass:
         self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
 
     def __call__(self) -> Tensor:
-        """Return the logits of all new tokens."""
         with self.context():
             return self._model.compute_logits(self._model(self._ids, self._positions))
 
     def change(self) -> None:
-        """Replace the tokens by others, in the same memory."""
         change_tokens(self._ids, len(self._model.model.embed_tokens.weight))
 
     def shorten(self) -> None:
@@ -152,7 +149,6 @@ class PagedPass:
         self._positions, self._batch = plan_batch(new, lengths, self._tables, BLOCK_SIZE)
 
     def context(self) -> AbstractContextManager[object]:
-        """Return the context in which modules of the model can be called alone."""
         return set_forward_context(self._batch)
 
 
@@ -179,7 +175,6 @@ class TransformersPass:
             }
 
     def __call__(self) -> Tensor:
-        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
         if not self.trains:
             logits: Tensor = self._model(**self._named).logits
             return logits.flatten(0, 1)
@@ -190,11 +185,9 @@ class TransformersPass:
         return loss.detach()
 
     def change(self) -> None:
-        """Replace the tokens by others, in the same memory."""
         change_tokens(self._named["input_ids"], self._model.config.vocab_size)
 
     def context(self) -> AbstractContextManager[object]:
-        """Return a context that does nothing, because modules get all that they need as arguments."""
         return nullcontext()
 
 

@@ -64,8 +64,6 @@ class NotPropagatedError(EffectError):
 
 
 class PhaseMeasurement:
-    """Measures a forward pass, or training, of which only the whole model is timed."""
-
     def __init__(
         self,
         name: str,

@@ -46,11 +46,9 @@ class Adapter:
 
     @property
     def name(self) -> str:
-        """Return the name for messages."""
         return self.module if isinstance(self.module, str) else self.module.__name__
 
     def fits(self, module: nn.Module) -> bool:
-        """Return whether it is for a module of a model."""
         kind = type(module)
         if not isinstance(self.module, str):
             return kind is self.module
@@ -117,7 +115,6 @@ def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -
 
 
 def _same(_: nn.Module, call: _Caller, *args: Tensor) -> Any:
-    """Call with the arguments of the module."""
     return call(*args)
 
 
@@ -154,8 +151,6 @@ ADAPTERS: dict[str, tuple[Adapter, ...]] = {
 
 @dataclass(frozen=True)
 class Substitute:
-    """An implementation, with what it declares."""
-
     task: Task
     operator: Operator
     function: Callable[..., Any]
@@ -181,12 +176,10 @@ class Replacement:
 
     @property
     def classes(self) -> set[type[nn.Module]]:
-        """The classes of the instances."""
         return {type(module) for module in self.instances.values()}
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Replace the instances' ``forward``."""
         for path, module in self.instances.items():
             module.forward = self.forwards[path]
         try:
@@ -196,7 +189,6 @@ class Replacement:
                 del module.forward  # then that of the class is found again
 
     def called(self, forward: Callable[[], Any]) -> set[str]:
-        """Return the paths of the replaced instances that a forward pass calls."""
         with self.active():
             return {*first_calls(forward, self.instances)}
 
@@ -264,7 +256,6 @@ class _Caller:
         return self._kept[name]
 
     def __call__(self, *inputs: Any) -> Any:
-        """Return what the implementation returns for the operator's inputs."""
         if self._prepare is not None:
             given = tuple(inputs[number] for number in self._parameters)
             same = self._given and all(now is then for now, then in zip(given, self._given, strict=True))

@@ -70,19 +70,16 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 
 def gated(gate: Tensor, up: Tensor) -> Tensor:
-    """Return SwiGLU of two tensors (tokens, hidden_dim)."""
     return functional.silu(gate) * up
 
 
 def two_tensors(inputs: Inputs) -> Inputs:
-    """Return gate and up of SwiGLU's input; views where its rows or columns are not dense in memory."""
     (x,) = inputs
     halves = x.chunk(2, dim=-1)
     return tuple(half.contiguous() for half in halves) if x.is_contiguous() else tuple(halves)
 
 
 def edge_cases_of_two_tensors(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield the edge cases of gate and up side by side as two tensors."""
     for name, joined in edge_cases(workload, (torch.cat(inputs, dim=-1),)):
         yield name, two_tensors(joined)
 
@@ -93,7 +90,6 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
 
 
 def count_flops(inputs: Inputs) -> int:
-    """Return the operations of one call."""
     x, *rest = inputs
     return FLOPS_PER_OUTPUT[rest[0] if rest else ""] * x.numel() // (1 if rest else 2)
 

@@ -221,7 +221,6 @@ def bytes_read(inputs: Inputs) -> dict[int, int]:
 
 
 def _bytes_of_token(kv_cache: Tensor) -> int:
-    """Return the bytes of a token's keys and values in all layers."""
     return size_in_bytes(kv_cache[:, :, 0, 0])
 
 

@@ -56,7 +56,6 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``q``, ``k``, ``v``, and ``causal``."""
     axes = workload.axes
     return _random(workload, int(axes["batch"]), int(axes["seq_len"]), int(axes["kv_len"]), device, seed)
 

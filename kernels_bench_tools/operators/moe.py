@@ -94,7 +94,6 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 
 def flops(inputs: Inputs) -> int:
-    """Count the products of the chosen experts."""
     x, _, w13, w2, top_k = inputs
     return 2 * len(x) * int(top_k) * (w13[0].numel() + w2[0].numel())
 

@@ -69,7 +69,6 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 
 def count_flops(inputs: Inputs) -> int:
-    """Return the operations of one call."""
     x, _, residual, _ = inputs
     return int(x.numel() * (FLOPS_PER_ELEMENT + (residual is not None)))
 

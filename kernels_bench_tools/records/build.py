@@ -52,8 +52,6 @@ def is_results(folder: str) -> bool:
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):
-    """The front matter of a notebook."""
-
     title: str = ""
     author: str = ""
     description: str = ""
@@ -116,8 +114,6 @@ TRANSFORMERS = "transformers"
 
 
 class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """A model in which an implementation replaces what it computes."""
-
     model: str
     """Its name, for messages and records."""
     config: dict[str, Any]
@@ -233,8 +229,6 @@ class Need(msgspec.Struct, kw_only=True):
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """Everything that a cell's ``needs=`` names."""
-
     project: str
     """Absolute path of the project."""
     notebook: str
@@ -256,8 +250,6 @@ class Prose(msgspec.Struct, kw_only=True, tag="prose"):
 
 
 class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
-    """A cell and its last result. Paths are within the project, with ``/``."""
-
     id: str
     code: str
     line: int
@@ -317,12 +309,10 @@ class NotebookRun(msgspec.Struct, kw_only=True):
 
     @property
     def cells(self) -> list[CellRun]:
-        """The cells, in their order in the notebook."""
         return [block for block in self.blocks if isinstance(block, CellRun)]
 
     @property
     def prose(self) -> str:
-        """The text around its cells."""
         return "\n".join(block.text for block in self.blocks if isinstance(block, Prose))
 
 

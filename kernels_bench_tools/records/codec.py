@@ -236,7 +236,6 @@ def write_records(path: Path, records: Iterable[Record], *, before: bytes = b"")
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append one record to a file, atomically; create its folder."""
     write_records(path, [record], before=read_file(path) if path.exists() else b"")
 
 

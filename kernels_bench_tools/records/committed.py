@@ -66,7 +66,6 @@ class Owner(NamedTuple):
         return problems
 
     def _difference(self, record: Record) -> str:
-        """Return how a record differs; empty if it does not."""
         effect, device = record.effect, device_of(record)
         if self.model and effect is None and record.outcome.ran:
             return "is not of `kbt effect`"
@@ -124,7 +123,6 @@ def record_file(operator: Path, device: str, implementation: str) -> Path:
 
 
 def record_files(operator: Path, implementation: str = "") -> list[Path]:
-    """Return the committed files of an operator, or of one of its implementations, by device."""
     files = (operator / RESULTS / _RECORDS).glob(f"*/{glob.escape(implementation) or '*'}.jsonl")
     return sorted(path for path in files if is_unicode(str(path)))
 
@@ -135,7 +133,6 @@ def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -
 
 
 def effect_files(root: Path) -> list[Path]:
-    """Return the files of a project with records of ``kbt effect``, by model."""
     return sorted((root / EFFECTS).glob("*/*/*.jsonl"), key=lambda path: (path.parent, path.stem))
 
 
@@ -155,7 +152,6 @@ def is_committed(path: Path) -> bool:
 
 
 def is_linked(path: Path) -> bool:
-    """Return whether a file of records is a symbolic link, or one of the folders that it is committed in."""
     is_effect = [folder.name for folder in path.parents[2:3]] == [EFFECTS]
     folders = path.parents[:3] if is_committed(path) or is_effect else ()
     return any(part.is_symlink() for part in (path, *folders))

@@ -30,8 +30,6 @@ _CPU_IDENTITY = (
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that kernels run on."""
-
     kind: str
     """torch's device type: ``"cuda"`` or ``"cpu"``."""
     name: str
@@ -47,7 +45,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cuda_device(name: str, driver: str = "") -> Device:
-    """Return the device for a CUDA GPU of this name."""
     return Device(kind="cuda", name=name, slug=slugify(name), driver=driver)
 
 

@@ -23,8 +23,6 @@ _ROOT_MARKS = ("pyproject.toml", ".git")
 
 
 class KernelRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The arguments of a call of ``get_kernel``."""
-
     reference: str | dict[str, str]
     version: int | str | None = None
     revision: str | None = None
@@ -32,8 +30,6 @@ class KernelRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class FetchedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How a request ended."""
-
     reference: str
     status: str
     reason: str = ""
@@ -55,8 +51,6 @@ def find_lock(folder: Path) -> Path | None:
 
 
 class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """The arguments of ``kbt hub build``."""
-
     sources: list[str]
     output: str
     backend: str = ""
@@ -71,8 +65,6 @@ class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SourceBuild(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How a build was made from source; a file in the build's folder."""
-
     repository: str
     commit: str
     source: str

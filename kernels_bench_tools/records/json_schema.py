@@ -22,7 +22,6 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
 
 
 def schema_text(kind: type[msgspec.Struct]) -> str:
-    """Return the text of the file with this struct's JSON Schema."""
     return json.dumps(msgspec.json.schema(kind), indent=2, sort_keys=True) + "\n"
 
 

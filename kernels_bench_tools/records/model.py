@@ -24,8 +24,6 @@ RANKS = (1, 2, 4, 8)
 
 
 class ModelTask(msgspec.Struct, kw_only=True):
-    """Calls of one class of modules with inputs of the same shapes and types."""
-
     level: int
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for whole models."""
     module: str
@@ -38,19 +36,15 @@ class ModelTask(msgspec.Struct, kw_only=True):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, by argument."""
         split = (tensor.partition(" ") for tensor in self.inputs)
         return {name: tuple(map(int, _SIZES.findall(kind.partition("[")[2]))) for name, _, kind in split}
 
     def dtype(self, argument: str) -> str:
-        """Return the type of a tensor, such as ``bfloat16``."""
         kinds = dict(tensor.split(" ", 1) for tensor in self.inputs)
         return kinds[argument].partition("[")[0]
 
 
 class Phase(msgspec.Struct, kw_only=True):
-    """A forward pass of a batch."""
-
     name: str
     sequences: int
     tokens: int
@@ -75,7 +69,6 @@ class ModelTasks(msgspec.Struct, kw_only=True):
     phases: list[Phase]
 
     def phase(self, name: str) -> Phase:
-        """Return the phase of this name; raise ``ModelError`` if there is none."""
         names = [phase.name for phase in self.phases]
         if name not in names:
             raise ModelError(f"--phase {name}", "is not a phase", ", ".join(names), did_you_mean(name, names))
@@ -138,7 +131,6 @@ def derived_folder(ranks: int) -> Path:
 
 
 def find_model(folder: Path, model: str) -> Path:
-    """Return a model's file in a folder with one for each; raise ``ModelError`` if there is none."""
     known = model_keys(folder)
     if model not in known:
         remedy = did_you_mean(model, known, "`kbt effect` also takes the path of a config.json")
@@ -147,5 +139,4 @@ def find_model(folder: Path, model: str) -> Path:
 
 
 def model_keys(folder: Path) -> list[str]:
-    """Return the models with a file in a folder, sorted."""
     return sorted(path.stem for path in folder.glob("*.json"))

@@ -32,7 +32,6 @@ class Kernel(NamedTuple):
 
 
 def operator_of_module(module: str) -> str:
-    """Return the operator that a class computes; empty if there is none."""
     return _KERNELS[module].operator if module in _KERNELS else ""
 
 

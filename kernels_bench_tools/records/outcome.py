@@ -60,7 +60,6 @@ def cell_status(found: Iterable[Status]) -> Status:
 
 
 def flag_words(flags: Iterable[Flag]) -> str:
-    """Return the flags' labels in one line; empty for none."""
     return ", ".join(flag.label for flag in flags)
 
 

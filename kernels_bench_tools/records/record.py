@@ -81,8 +81,6 @@ class Status(Labelled):
 
 
 class Timer(Labelled):
-    """What measured the time."""
-
     CUPTI = "cupti", "CUPTI", "durations of the kernels as the device counted them, summed per call"
     EVENTS = "events", "", "a pair of device events around the call"
     MONOTONIC = "monotonic", "host clock", "the host's monotonic clock around the call"
@@ -266,8 +264,6 @@ class Roofline(msgspec.Struct, kw_only=True):
 
 
 class Kernel(msgspec.Struct, kw_only=True):
-    """A kernel that a call launches."""
-
     name: str
     count: Count
     ms: Milliseconds
@@ -283,13 +279,10 @@ class Work(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes read plus bytes written."""
         return self.bytes_read + self.bytes_written
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """Why there is no latency, or why it cannot be ranked."""
-
     type: str
     msg: str
 
@@ -317,8 +310,6 @@ class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A kernel loaded from the Hub, its cache or a folder, and its build."""
-
     repo: str
     """``organization/name``, or the folder."""
     requested: str = ""
@@ -342,8 +333,6 @@ class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Origin of a record: notebook, code, packages and seed."""
-
     notebook: str = ""
     """Path within the project, with ``/``."""
     notebook_digest: str = ""
@@ -430,7 +419,6 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def workload(self) -> str:
-        """The name of its record's workload."""
         return f"{self.model}_{self.phase}_L{self.level}_{self.module}"
 
 
@@ -509,7 +497,6 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def workload(self) -> str:
-        """Name of the workload; empty in a record that applies to all of them."""
         return str(self.wl.get("name", ""))
 
     @property
@@ -520,7 +507,6 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def device_of(record: Record) -> Device:
-    """Return the device of a record; in files older than the field, the one that the environment names."""
     if record.device is not None:
         return record.device
     gpu = record.env.gpu.strip()

@@ -37,8 +37,6 @@ _COMPARABLE = {
 
 @dataclass(frozen=True)
 class RooflineResult:
-    """A time compared with the device's peaks."""
-
     regime: Regime
     roofline: Roofline | None
     """None for launch-bound calls, or without measured peaks."""
@@ -47,8 +45,6 @@ class RooflineResult:
 
 
 class Limits(NamedTuple):
-    """What is known of a device."""
-
     peaks: Mapping[str, float]
     """Measured ones."""
     null_ms: float

@@ -18,8 +18,6 @@ FOLDER = "selfcheck"
 
 
 class Check(msgspec.Struct, kw_only=True):
-    """One check and its result."""
-
     name: str
     """In snake_case, such as ``"floors"``."""
     title: str
@@ -59,8 +57,6 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
 
 
 class SelfCheck(msgspec.Struct, kw_only=True):
-    """All checks on one device."""
-
     schema: int = SCHEMA
     ts: str
     device: Device
@@ -87,12 +83,10 @@ class SelfChecks(NamedTuple):
 
 
 def find_selfchecks(root: Path) -> list[Path]:
-    """Return the files of a project's self-checks."""
     return sorted((root / FOLDER).glob("*.json"))
 
 
 def read_selfchecks(root: Path) -> SelfChecks:
-    """Return the self-checks of a project."""
     found, problems = list[SelfCheck](), list[ProjectError]()
     for file in find_selfchecks(root):
         try:

@@ -23,7 +23,6 @@ def find_settings(start: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def is_root(folder: Path) -> bool:
-    """Return whether a folder has ``[tool.kbt]`` of its own."""
     try:
         return _read_settings(folder / "pyproject.toml") is not None
     except ProjectError:  # of something else
@@ -48,7 +47,6 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def operator_modules(folder: Path) -> dict[str, Path]:
-    """Return the modules of operators in a project's folder of them, by the operators' names."""
     paths = sorted(path for path in folder.glob("*.py") if path.is_file())
     return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
 

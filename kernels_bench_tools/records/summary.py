@@ -39,12 +39,10 @@ class Estimate(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval."""
         return self.low > 0 and self.high < inf
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the geometric mean of ratios; raise ``ValueError`` if there are none, or one is not positive."""
     if not ratios or min(ratios) <= 0:
         raise ValueError("a geometric mean needs positive ratios")
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
@@ -87,8 +85,6 @@ class Verdict(Labelled):
 
 
 class WorkloadSummary(msgspec.Struct, kw_only=True):
-    """A workload and its axes."""
-
     name: str
     dtype: str = ""
     set: str = ""
@@ -118,8 +114,6 @@ class MetricInfo(msgspec.Struct, kw_only=True):
 
 
 class Point(msgspec.Struct, kw_only=True):
-    """One implementation on one workload."""
-
     workload: str
     status: Status
     reason: str = ""
@@ -167,7 +161,6 @@ class Point(msgspec.Struct, kw_only=True):
     measured: str = ""
 
     def value(self, metric: str) -> float | None:
-        """Return a metric's number by its name; None if there is none."""
         more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
         value: float | None = getattr(self, metric, more.get(metric))
         return value
@@ -181,8 +174,6 @@ class Point(msgspec.Struct, kw_only=True):
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """One implementation on one device."""
-
     implementation: str
     slug: str
     """``series_slug`` of implementation and device, then the view's key if any: the last part of ids in charts."""

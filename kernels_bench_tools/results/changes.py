@@ -27,8 +27,6 @@ from kernels_bench_tools.text import times
 
 
 class ChangeKind(StrEnum):
-    """What changed about a row, the most important first."""
-
     FAILS = "fails now"
     SLOWER = "slower"
     FASTER = "faster"
@@ -38,8 +36,6 @@ class ChangeKind(StrEnum):
 
 
 class Change(NamedTuple):
-    """A row that changed."""
-
     kind: ChangeKind
     operator: str
     row: Row
@@ -93,7 +89,6 @@ def changes_since(previous: Report, summaries: Sequence[Summary]) -> list[Change
 def _rows(
     summaries: Iterable[Summary],
 ) -> Iterator[tuple[tuple[str, str, str], Summary, DeviceSummary, Row]]:
-    """Yield each row with its operator, device and implementation as a key."""
     for summary in summaries:
         for view in summary.devices:
             for row in view.rows:
@@ -101,7 +96,6 @@ def _rows(
 
 
 def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, str]:
-    """Return what changed about a row whose points were ``old``, and by how much or why."""
     pairs = list(zip(old, row.points, strict=True))
     passed_before = [(was, now) for was, now in pairs if was and was.status is Status.OK]
     for _, now in passed_before:

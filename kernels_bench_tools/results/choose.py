@@ -65,8 +65,6 @@ class Choice(Point, kw_only=True):
 
 
 class TaskChoice(msgspec.Struct, kw_only=True):
-    """A kernel or block that a forward pass calls, with what is fastest for it."""
-
     module: str
     inputs: list[str]
     calls: int
@@ -101,8 +99,6 @@ class Prediction(msgspec.Struct, kw_only=True):
 
 
 class PhaseChoice(msgspec.Struct, kw_only=True):
-    """The kernels of a forward pass."""
-
     phase: str
     tasks: list[TaskChoice]
     blocks: list[TaskChoice]
@@ -140,7 +136,6 @@ class Measured(NamedTuple):
 
     @property
     def near(self) -> str:
-        """The sizes that differ, with their factors; empty if none does."""
         axes = axes_of(self.workload)
         differing = [(name, factor) for name, factor in self.factors.items() if factor != 1]
         texts = (f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}" for _, factor in differing)
@@ -207,7 +202,6 @@ def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None)
 
 
 def _forward(summary: Summary, device: str) -> Iterator[Measured]:
-    """Yield the workloads of the forward pass that were measured on a device."""
     for view in summary.devices:
         for number, workload in enumerate(view.workloads):
             if view.device.slug == device and not workload.mode:
@@ -215,7 +209,6 @@ def _forward(summary: Summary, device: str) -> Iterator[Measured]:
 
 
 def choose(measured: Measured) -> Choice | None:
-    """Return the fastest implementation of a workload; None if none is correct and ranked."""
     view = measured.view
     points = [(row, row.points[measured.number]) for row in view.rows]
     able = {row.implementation: point for row, point in measured.eligible}

@@ -67,7 +67,6 @@ def cell_sources(needs: Needs, on_problem: Callable[[RecordError], None]) -> lis
 
 
 def read_needs(caller: str) -> Needs:
-    """Return the cells and files that this cell needs; a ``KbtError`` names the function ``caller``."""
     try:
         return Needs.load()
     except KeyError:

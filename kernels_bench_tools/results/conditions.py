@@ -13,8 +13,6 @@ from kernels_bench_tools.text import grouped
 
 @dataclass(frozen=True)
 class Details:
-    """First calls and conditions of one implementation on one device."""
-
     first_calls: dict[str, FirstCall] = field(default_factory=dict)
     """First calls by workload, each of the process whose first call took the median time."""
     conditions: Sequence[tuple[str, str]] = ()
@@ -68,7 +66,6 @@ def _details(records: Sequence[Record]) -> Details:
 
 
 def _span(values: Sequence[float], unit: str) -> str:
-    """Return the range of the values that are known; empty if none is."""
     known = [value for value in values if value]
     if not known:
         return ""

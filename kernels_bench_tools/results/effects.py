@@ -107,7 +107,6 @@ class Breakdown(msgspec.Struct, kw_only=True):
 
     @property
     def kernels(self) -> list[Part]:
-        """The parts that were measured alone, too."""
         return [part for part in self.parts if part.alone_ms is not None]
 
 
@@ -229,7 +228,6 @@ def _row(records: Sequence[Record]) -> EffectRow:
 
 
 def _parts(effects: Sequence[Effect]) -> list[Part]:
-    """Return the parts with the medians of all processes."""
     merged = []
     for same in grouped(
         ((part.module, part.calls), part) for each in effects for part in each.parts
@@ -243,7 +241,6 @@ def _parts(effects: Sequence[Effect]) -> list[Part]:
 def verdict_of_effect(
     speedup: Speedup, predicted: float | None, noise: float, processes: int
 ) -> EffectVerdict:
-    """Return the verdict on a measured speed-up, given the predicted one and the noise as a share of the time."""
     value, low, high = speedup.value, speedup.low, speedup.high
     if value is None or low is None or high is None or processes < FEWEST_PROCESSES:
         return EffectVerdict.NONE
@@ -260,7 +257,6 @@ def verdict_of_effect(
 
 
 def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
-    """Return why a verdict is not that of the prediction; ``phase`` has all rows of the forward pass."""
     # What was replaced, also a whole block; nothing of training or a changed model is measured alone.
     kernels = [one for one in phase if one.effect.level < MODEL_LEVEL and one.effect.predicted_ms is None]
     match row.verdict:
@@ -312,7 +308,6 @@ _Columns = dict[str, Callable[[EffectSummary, EffectRow], str | int | float | No
 
 
 def _fields(*names: str) -> _Columns:
-    """Return columns with the names of fields of a row, or of its effect."""
     return {
         name: lambda _, row, name=name: getattr(row if hasattr(row, name) else row.effect, name)  # type: ignore[misc]
         for name in names
@@ -378,8 +373,6 @@ class Effects:
 
 @dataclass(frozen=True)
 class DeviceEffects:
-    """What was measured of a model on a device."""
-
     device: Device
     summaries: Sequence[EffectSummary]
 
@@ -409,7 +402,6 @@ class DeviceEffects:
         return found
 
     def best(self, phase: str) -> tuple[EffectSummary, EffectRow] | None:
-        """Return the shortest pass of the whole model, as it is run; None if none was measured."""
         passes = [
             (summary, row)
             for summary, rows in self.phases.get(phase, ())
@@ -420,11 +412,9 @@ class DeviceEffects:
 
     @property
     def failed(self) -> list[EffectSummary]:
-        """What could not be measured."""
         return [summary for summary in self.summaries if not summary.rows]
 
 
 def effects_by_device(summaries: Iterable[EffectSummary]) -> list[DeviceEffects]:
-    """Return what was measured of a model, by device."""
     found = grouped((summary.device.slug, summary) for summary in summaries)
     return [DeviceEffects(own[0].device, own) for own in found.values()]

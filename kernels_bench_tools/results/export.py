@@ -39,8 +39,6 @@ _DIGITS = 6
 
 
 class Cell(NamedTuple):
-    """What a line of the CSV file is about: one implementation on one workload of a view."""
-
     view: DeviceSummary
     row: Row
     workload: WorkloadSummary
@@ -111,7 +109,6 @@ def _cells(summary: Summary) -> Iterator[Cell]:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
-    """Return a table as CSV with line feeds, six digits of a number, and no text that a spreadsheet would execute."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(header)
@@ -207,7 +204,6 @@ def _outcome(status: Status, reason: str) -> str:
 
 
 def indented_table(rows: Iterable[Sequence[str]], right: set[int], width: int) -> str:
-    """Return a table with two spaces in front of its lines."""
     return textwrap.indent(table(rows, right, max(width - 2, 0)), "  ")
 
 

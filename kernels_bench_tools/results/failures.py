@@ -20,8 +20,6 @@ _COMPARED = 120
 
 
 class FailedResult(NamedTuple):
-    """One failed result: an implementation on one workload, or a row without workloads."""
-
     operator: str
     view: DeviceSummary
     row: Row
@@ -29,14 +27,11 @@ class FailedResult(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it failed; empty if that is not recorded."""
         return self.point.reason or self.row.reason
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """All failures for one reason."""
-
     status: Status
     reason: str
     """The most frequent wording; empty if none was recorded."""

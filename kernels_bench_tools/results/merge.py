@@ -156,7 +156,6 @@ def _merged(records: Sequence[Record]) -> Record:
 
 
 def least_trusted(records: Iterable[Record]) -> Judged:
-    """Return how the least trusted of some records was judged."""
     return max((record.judged for record in records), key=list(Judged).index, default=Judged.IN_PROCESS)
 
 

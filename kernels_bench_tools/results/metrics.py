@@ -53,12 +53,10 @@ class Metric(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Title and unit, for an axis."""
         return self.title if self.unit in PLAIN_UNITS else f"{self.title} ({self.unit})"
 
     @property
     def csv_title(self) -> str:
-        """Title of the CSV column; empty for no column."""
         return self.label if self.csv is None else self.csv
 
     def value(self, point: Point) -> float | None:
@@ -66,7 +64,6 @@ class Metric(NamedTuple):
         return point.value(self.name)
 
     def csv_value(self, point: Point) -> float | None:
-        """Return the number of a point in the unit of the CSV column."""
         value = self.value(point)
         return None if value is None else value / self.csv_divisor
 
@@ -79,24 +76,20 @@ class Metric(NamedTuple):
         return Estimate(value, *((0.0, inf) if low is None or high is None else (low, high)))
 
     def print(self, point: Point) -> str:
-        """Return the number for a text table; empty if there is none."""
         if self.text is not None:
             return self.text(point)
         value = self.value(point)
         return "" if value is None else with_unit(value, self.unit)
 
     def info(self) -> MetricInfo:
-        """Return the part of it that summaries contain."""
         return MetricInfo(**{name: getattr(self, name) for name in MetricInfo.__struct_fields__})
 
 
 def has_passed(point: Point) -> bool:
-    """Return whether a point ran and was correct: no other is drawn."""
     return point.status is Status.OK and point.p50_ms is not None
 
 
 def set_metrics(point: Point, record: Record) -> None:
-    """Set every metric of a point that comes from the record."""
     more = {}
     for metric in METRICS:
         value = metric.from_record(record) if metric.from_record else None
@@ -115,14 +108,12 @@ def set_metrics(point: Point, record: Record) -> None:
 
 
 def shown_metrics(points: Iterable[Point]) -> list[Metric]:
-    """Return the metrics that a view with these points shows: one for each chart, and those without a chart."""
     known = list(points)
     groups = grouped((metric.chart or metric.name, metric) for metric in METRICS)
     return [max(group, key=lambda it: sum(map(it.applies, known))) for group in groups.values()]
 
 
 def passed_points(view: DeviceSummary) -> list[Point]:
-    """Return the points of a view that ran and were correct."""
     return [point for row in view.rows for point in row.points if has_passed(point)]
 
 
@@ -132,12 +123,10 @@ def chart_files() -> list[str]:
 
 
 def chart_title(chart: str) -> str:
-    """Return the titles of a chart's metrics."""
     return " or ".join(dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart))
 
 
 def csv_metrics() -> list[Metric]:
-    """Return the metrics with a column in the CSV file."""
     return [metric for metric in METRICS if metric.csv_title]
 
 
@@ -184,7 +173,6 @@ def _fraction(record: Record) -> float | None:
 
 
 def _largest_kernel(record: Record) -> float | None:
-    """Return the time of the kernel that takes longest, in a call of several."""
     return max(kernel.ms for kernel in record.kernels) if len(record.kernels) > 1 else None
 
 
@@ -244,7 +232,6 @@ def _latency_text(point: Point) -> str:
 
 
 def speedup_text(point: Point) -> str:
-    """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
     if point.speedup is None:
         return ""
     text = speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high)

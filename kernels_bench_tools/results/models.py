@@ -36,8 +36,6 @@ _CSV_COLUMNS = (
 
 
 class Result(NamedTuple):
-    """The fastest implementation of a call on a device."""
-
     view: DeviceSummary
     row: Row
     point: Point
@@ -59,7 +57,6 @@ class Call:
 
     @property
     def sizes(self) -> str:
-        """The group and the axes of its workload, such as ``Linear, tokens 1, in_features 4096``."""
         if self.wanted is None:
             return ""
         texts = [
@@ -70,7 +67,6 @@ class Call:
         return ", ".join(filter(None, [self.wanted.group, *texts]))
 
     def baseline_ms(self, device: str) -> float:
-        """Return the baseline's time for all these calls of a forward pass on a device; 0 if it is not known."""
         return self.task.calls * (self.choices[device].baseline_ms or 0.0)
 
 
@@ -119,7 +115,6 @@ class PhaseReport:
         return nodes[""]
 
     def measured(self, device: str) -> int:
-        """Return how many of ``calls`` have a result on a device."""
         return sum(device in call.results for call in self.calls)
 
 
@@ -151,7 +146,6 @@ class ModelReport:
 
     @property
     def experts(self) -> int:
-        """Number of experts in each layer; 0 if it has none."""
         return int(self.config.get("num_experts") or self.config.get("num_local_experts") or 0)
 
     @cached_property
@@ -179,22 +173,18 @@ class ModelReport:
 
     @property
     def kernels(self) -> int:
-        """Number of kernels of all phases, on one GPU."""
         return sum(len(phase.calls) for phase in self.whole.phases)
 
     def measured_on(self, device: str) -> int:
-        """Return how many kernels of all phases have a result on a device, on one GPU."""
         return sum(phase.measured(device) for phase in self.whole.phases)
 
     @property
     def not_measured(self) -> list[str]:
-        """The operators that measured some call of the model on no device."""
         calls = (call for call in self.whole.calls if not call.results)
         return list(dict.fromkeys(call.operator for call in calls if call.operator))
 
     @property
     def classes(self) -> set[str]:
-        """The classes of all modules that some phase calls."""
         return {task.module for phase in self.tasks.phases for task in phase.tasks}
 
     def _phase(self, phase: Phase) -> PhaseReport:

@@ -13,8 +13,6 @@ from kernels_bench_tools.text import grouped
 
 
 class Merged(NamedTuple):
-    """The rows of a file after a new measurement."""
-
     kept: list[Record]
     """Earlier rows."""
     taken: list[Record]
@@ -51,7 +49,6 @@ def part_of(record: Record) -> str:
 
 
 def measured_parts(records: Iterable[Record]) -> set[str]:
-    """Return the workloads, or phases, that ran."""
     return {part_of(entry) for entry in records if entry.outcome.ran}
 
 

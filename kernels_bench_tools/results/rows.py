@@ -24,8 +24,6 @@ NO_RECORD = "no record of this workload"
 
 
 class ViewRecords(msgspec.Struct, kw_only=True, frozen=True):
-    """The records of one implementation in one view of a device."""
-
     implementation: str
     processes: dict[str, list[Record]]
     """By the name of the workload, one for each process that measured it."""

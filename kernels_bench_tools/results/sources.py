@@ -23,8 +23,6 @@ NEVER_RUN = "not measured on this device"
 
 
 class Source(msgspec.Struct, kw_only=True, frozen=True):
-    """The records of one cell or file."""
-
     records: list[Record]
     front: FrontMatter | None = None
     """Front matter of the notebook that made them; None for a committed file."""
@@ -35,8 +33,6 @@ class Source(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeviceRecords(msgspec.Struct, kw_only=True, frozen=True):
-    """The records that count on a device."""
-
     device: Device
     implementations: dict[str, list[Record]]
     """By id, sorted. One that was not measured here has a record without a workload that says so."""
@@ -164,7 +160,6 @@ def _readings(records: Sequence[Record]) -> dict[str, float]:
 
 
 def median_peaks(records: Iterable[Record]) -> dict[str, float]:
-    """Return the median of each measured peak over the processes that the records are of."""
     values: dict[str, dict[str, float]] = defaultdict(dict)
     for record in records:
         for name, value in record.ceilings.items():

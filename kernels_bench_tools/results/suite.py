@@ -27,8 +27,6 @@ HEADING = "FINAL BENCHMARK REPORT"
 
 
 class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One row of a suite."""
-
     name: str
     operator: str
     """Folder of the operator."""
@@ -37,8 +35,6 @@ class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The definition of a suite."""
-
     title: str
     workloads: str
     ours: str
@@ -49,7 +45,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     small: list[SuiteKernel] = []
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` if there is no row, or a smaller set without rows or the reverse."""
         if not self.kernel:
             raise ValueError("it has no [[kernel]]")
         if bool(self.small) != bool(self.small_workloads):
@@ -68,7 +63,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_suite(path: Path) -> Suite:
-    """Return the suite that a file defines; raise ``SuiteError`` if it is not valid."""
     try:
         return msgspec.toml.decode(read_file(path), type=Suite)
     except OSError as error:
@@ -221,7 +215,6 @@ def _device_rows(suite: Suite, views: dict[tuple[str, str], DeviceSummary]) -> I
 
 
 def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
-    """Set the figures of a row from the view with its workload."""
     index = [workload.name for workload in view.workloads].index(row.workload)
     # The fastest of those that are correct, or else the first.
     measured = sorted(
@@ -286,7 +279,6 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
 
 
 def report_markdown(report: SuiteReport) -> str:
-    """Return the tables of all devices as Markdown."""
     return (
         "\n".join(
             f"## {device}\n\n" + markdown_table([*_SHOWN, "Note"], map(_texts, rows), _LEFT | {"Note"})

@@ -56,7 +56,6 @@ def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
 
 
 def _views(records: Iterable[Record]) -> dict[View, None]:
-    """Return the views of the workloads of records, in their order."""
     return dict.fromkeys(view_of(record.wl) for record in records if record.workload)
 
 

@@ -47,7 +47,6 @@ class DeviceResults:
 
     @property
     def baselines(self) -> list[str]:
-        """Titles of the views' baselines, each once."""
         return list(dict.fromkeys(filter(None, map(baseline_title, self.views))))
 
 
@@ -72,7 +71,6 @@ _MODELS = frozenset(model_keys(CONFIGS))
 
 
 def kind_of(view: DeviceSummary) -> str:
-    """Return which kind of results a view has."""
     if any(workload.mode for workload in view.workloads):
         return "backward"
     return "models" if any(workload.set in _MODELS for workload in view.workloads) else ""
@@ -90,7 +88,6 @@ def view_title(view: DeviceSummary) -> str:
 
 
 def fastest(view: DeviceSummary) -> Row | None:
-    """Return the row of rank 1; None if no row has a rank."""
     return next((row for row in view.rows if row.rank == 1), None)
 
 
@@ -104,7 +101,6 @@ def baseline_title(view: DeviceSummary) -> str:
 
 
 def measured_rows(view: DeviceSummary) -> list[Row]:
-    """Return the rows that have a time on at least one workload, in the order of the ranking."""
     return [row for row in view.rows if any(point.p50_ms is not None for point in row.points)]
 
 
@@ -134,7 +130,6 @@ def typical(row: Row, name: str = "p50_ms") -> Estimate | None:
 
 
 def spread(estimate: Estimate) -> float:
-    """Return the longer side of an interval as a fraction of the value."""
     return max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
 
 
@@ -146,20 +141,17 @@ def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
 
 
 def speedup_bars(view: DeviceSummary) -> dict[str, int]:
-    """Return by implementation the length of its speed-up's bar, in percent of the longest."""
     found = {row.implementation: row.speedup for row in view.rows if row.rank is not None and row.speedup}
     longest = max(found.values(), default=1.0)
     return {name: max(1, round(100 * value / longest)) for name, value in found.items()}
 
 
 def families(rows: Iterable[Row]) -> list[str]:
-    """Return the families of the rows by name; ``other``, for rows without one, comes last."""
     found = sorted({row.family for row in rows}, key=lambda family: (not family, family))
     return [family or "other" for family in found]
 
 
 def statuses(rows: Iterable[Row]) -> list[Status]:
-    """Return the statuses of the rows, in the order of the enum."""
     found = {row.status for row in rows}
     return [status for status in Status if status in found]
 
@@ -173,17 +165,14 @@ def charts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
 
 
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
-    """Return the flags of a row's points, each with the workloads that have it."""
     return grouped((flag, point.workload) for point in row.points for flag in point.flags)
 
 
 def limitations(row: Row) -> dict[str, list[str]]:
-    """Return which edge cases a row refuses, each text with the workloads that have it."""
     return grouped((point.limitation, point.workload) for point in row.points if point.limitation)
 
 
 def all_flags(rows: Iterable[Row]) -> list[Flag]:
-    """Return the flags of all points of the rows, in the order of the enum."""
     found = {flag for row in rows for point in row.points for flag in point.flags}
     return [flag for flag in Flag if flag in found]
 
@@ -195,7 +184,6 @@ def highest_fraction(row: Row) -> Point | None:
 
 
 def largest(row: Row, name: str) -> float | None:
-    """Return the largest number of a metric; None if no point has one."""
     values = [point.value(name) for point in row.points]
     return max((value for value in values if value is not None), default=None)
 
@@ -236,8 +224,6 @@ def headline_objection(view: DeviceSummary) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a page's numbers from one device."""
-
     device: Device
     measured: str
     """Days of measurement, as printed; empty if not recorded."""
@@ -272,7 +258,6 @@ def measured_days(rows: Iterable[Row]) -> str:
 
 
 def latest(views: Iterable[DeviceSummary]) -> str:
-    """Return the timestamp of the most recent record; empty if there is none."""
     return max((point.measured for view in views for row in view.rows for point in row.points), default="")
 
 
@@ -295,12 +280,10 @@ def _origin(device: Device, rows: Sequence[Row]) -> Origin:
 
 
 def environment_row(rows: Sequence[Row]) -> Row:
-    """Return the row whose environment a page shows: the first that ran, else the first."""
     return next((row for row in rows if any(point.status.ran for point in row.points)), rows[0])
 
 
 def measured_peaks(views: Iterable[DeviceSummary]) -> list[tuple[str, float, float, float]]:
-    """Return name, median, minimum and maximum of each measured peak over the views of a device."""
     values = grouped(peak for view in views for peak in view.ceilings.items())
     return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 

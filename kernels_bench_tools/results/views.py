@@ -25,12 +25,10 @@ class View(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Title among the views of its device."""
         return " · ".join(part for part in self if part) or "other"
 
 
 def view_of(workload: Mapping[str, Any]) -> View:
-    """Return the view of a record's workload."""
     group, name, mode = (str(workload.get(part) or "") for part in ("group", "set", "mode"))
     return View(group, name, "" if mode in _FORWARD else mode)
 
@@ -73,8 +71,6 @@ def titles_and_keys(views: Sequence[View]) -> list[tuple[str, str]]:
 
 
 class Labels(NamedTuple):
-    """Labels of the workloads on a chart's horizontal axis."""
-
     ticks: list[str]
     """One for each workload, all different."""
     axis: str
@@ -91,7 +87,6 @@ def axis_title(name: str) -> str:
 
 
 def workload_summary(workload: Mapping[str, Any]) -> WorkloadSummary:
-    """Return the workload of a record: its name, dtype, view, and axes in the record's order."""
     view = view_of(workload)
     return WorkloadSummary(
         name=str(workload.get("name", "")),
@@ -104,7 +99,6 @@ def workload_summary(workload: Mapping[str, Any]) -> WorkloadSummary:
 
 
 def axis_names(workloads: Iterable[WorkloadSummary]) -> list[str]:
-    """Return the names of all axes, in the order in which they first appear."""
     return list(dict.fromkeys(name for workload in workloads for name in workload.axes))
 
 

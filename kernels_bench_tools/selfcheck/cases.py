@@ -22,8 +22,6 @@ SLOWED_PERCENT = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A call to time."""
-
     name: str
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
@@ -33,7 +31,6 @@ class Case:
     """Whether it is timed in several fresh processes too."""
 
     def inputs(self, device: str, seed: int = 0) -> Inputs:
-        """Return the arguments on ``device``."""
         return random_tensors(self.shapes, self.dtype, device, seed)
 
     def input_sets(self, device: str, seed: int = 0) -> list[Inputs]:
@@ -43,7 +40,6 @@ class Case:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """Return ``silu(gate) * up``: two kernels."""
     return functional.silu(gate) * up
 
 

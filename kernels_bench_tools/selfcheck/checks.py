@@ -109,7 +109,6 @@ def check_floors(floors: dict[str, float], device: str) -> Check:
 
 
 def measure_case(case: Case, device: str) -> KernelAgreement:
-    """Measure a call like a record."""
     with torch.no_grad():
         measured = measure(case.function, case.input_sets(device), device)
     latency = measured.latency
@@ -193,7 +192,6 @@ def thinned(samples: list[float]) -> list[float]:
 
 
 def variation(medians: list[float]) -> float | None:
-    """Return the coefficient of variation; None for fewer than two."""
     return stdev(medians) / fmean(medians) if len(medians) > 1 else None
 
 

@@ -25,8 +25,6 @@ _ARCH = re.compile(r"(\d+)\.(\d)([af]?)")
 
 @dataclass(frozen=True)
 class Compilers:
-    """The compilers and this torch."""
-
     cxx: str
     nvcc: str
     """Empty if there is none."""
@@ -42,7 +40,6 @@ class Compilers:
 
     @cached_property
     def toolkit(self) -> Path:
-        """The folder of the CUDA toolkit."""
         said = subprocess.run(
             [self.nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
         )
@@ -126,7 +123,6 @@ class Compilers:
         return list(dict.fromkeys(found))
 
     def gencode(self, archs: Sequence[str]) -> list[str]:
-        """Return the flags for machine code of these capabilities."""
         numbers = ["".join(map(str, _parts(arch))) for arch in archs]
         return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
 
@@ -165,7 +161,6 @@ class Compilers:
         return [self.cxx, *map(str, files), "-o", str(library), *options, *searched]
 
     def versions(self, backend: str) -> list[str]:
-        """Return names and versions of the compilers of a back end."""
         used = [self.cxx, *([self.nvcc] if backend == "cuda" else [])]
         return [f"{Path(one).name} {_version_of(one)}" for one in used]
 

@@ -16,8 +16,6 @@ BACKENDS = ("cuda", "cpu")
 
 @dataclass
 class Plan:
-    """What to compile for one kernel, and where to."""
-
     source: KernelSource
     backend: str
     folder: Path
@@ -40,7 +38,6 @@ class Plan:
 
 
 def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers) -> Plan:
-    """Return what to compile of a kernel; a ``KbtError`` states why it cannot be built here."""
     general = source.file.general
     backend = request.backend or ("cuda" if compilers.cuda and "cuda" in general.backends else "cpu")
     if backend not in general.backends or backend not in BACKENDS:

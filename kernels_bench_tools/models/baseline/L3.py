@@ -32,7 +32,6 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        """Return (tokens, hidden_size), the shape of ``hidden_states``."""
         raise NotImplementedError
 
     def forward(
@@ -63,7 +62,6 @@ class LlamaDecoderLayer(DecoderLayer):
         self.mlp = LlamaMLP(config.hidden_size, config.intermediate_size, config.hidden_act)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        """Return (tokens, hidden_size), the shape of ``hidden_states``."""
         return self.mlp(hidden_states)
 
 
@@ -84,7 +82,6 @@ class MixtralDecoderLayer(DecoderLayer):
         )
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        """Return (tokens, hidden_size), the shape of ``hidden_states``."""
         return self.block_sparse_moe(hidden_states)
 
 
@@ -99,5 +96,4 @@ class Qwen3MoeDecoderLayer(DecoderLayer):
         self.mlp = Qwen3MoeSparseMoeBlock(config)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        """Return (tokens, hidden_size), the shape of ``hidden_states``."""
         return self.mlp(hidden_states)

@@ -69,26 +69,19 @@ class CausalLM(nn.Module):
         return self.lm_head(hidden_states)
 
     def allocate_kv_cache(self, num_blocks: int, block_size: int = 16) -> None:
-        """Make an empty cache for every layer."""
         for layer in self.model.layers:
             layer.self_attn.allocate_kv_cache(num_blocks, block_size)
 
 
 class LlamaForCausalLM(CausalLM):
-    """A model of Llama's layers."""
-
     layer_type = LlamaDecoderLayer
 
 
 class MixtralForCausalLM(CausalLM):
-    """A model of Mixtral's layers."""
-
     layer_type = MixtralDecoderLayer
 
 
 class Qwen3MoeForCausalLM(CausalLM):
-    """A model of Qwen3's layers."""
-
     layer_type = Qwen3MoeDecoderLayer
 
 

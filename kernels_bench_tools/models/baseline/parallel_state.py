@@ -25,12 +25,10 @@ def tensor_parallel(rank: int, size: int) -> Iterator[None]:
 
 
 def get_tensor_model_parallel_rank() -> int:
-    """Return the rank."""
     return _RANK_AND_SIZE.get()[0]
 
 
 def get_tensor_model_parallel_world_size() -> int:
-    """Return the number of ranks."""
     return _RANK_AND_SIZE.get()[1]
 
 
