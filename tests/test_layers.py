@@ -21,6 +21,7 @@ LAYERS = {
     "run": "RUN",
     "cluster": "RUN",
     "report": "PUBLISH",
+    "report.paths": "FACTS",
     "serve": "CLI",
     "cli": "CLI",
     "__main__": "CLI",

@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_780,
+    "kernels_bench_tools": 37_800,
     "kernels_bench_tools/chart": 680,
     "kernels_bench_tools/cli": 3_730,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
     "kernels_bench_tools/models": 3_250,
-    "kernels_bench_tools/notebooks": 2_040,
+    "kernels_bench_tools/notebooks": 2_050,
     "kernels_bench_tools/operators": 2_750,
     "kernels_bench_tools/records": 2_770,
-    "kernels_bench_tools/report": 2_750,
+    "kernels_bench_tools/report": 2_770,
     "kernels_bench_tools/results": 4_350,
     "kernels_bench_tools/run": 4_710,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 32_380,
+    "tests": 32_420,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

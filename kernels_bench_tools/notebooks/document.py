@@ -19,6 +19,7 @@ from kernels_bench_tools.notebooks.cell import (
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.build import FrontMatter, operator_of
+from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text import is_unicode
 
 
@@ -89,6 +90,9 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
     if not is_unicode(name):
         problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
+    if page := replaced_page(project.root, name):
+        what = f"its page or its operator's would be {page}, which kbt writes itself"
+        problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")
     front, before, front_problems = read_front_matter(name, lines)

@@ -31,8 +31,8 @@ from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths, device_page, page_path, results_page
-from kernels_bench_tools.results.tables import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
+from kernels_bench_tools.report.paths import KINDS, SitePaths, device_page, page_path, results_page
+from kernels_bench_tools.results.tables import DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
 
 LATENCY = "latency.svg"

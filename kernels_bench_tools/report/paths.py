@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from kernels_bench_tools.records.build import NotebookRun
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, NotebookRun, operator_of
+from kernels_bench_tools.records.model import DERIVED, model_keys
 from kernels_bench_tools.text import slugify
 
 DEVICES = "devices/index.html"
@@ -25,12 +26,15 @@ REPORT = "report.json"
 SELFCHECK = "selfcheck.html"
 STATUS = "status.html"
 
+KINDS = ("", "models", "backward")
+"""Kinds of results, of which each has a page: workloads of the operator's own, shapes of models, and backward passes."""
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def device_page(slug: str) -> str:
     # A device called "index" would replace the list of devices.
-    return f"devices/{slug if slug != 'index' else 'index-device'}.html"
+    return posixpath.join(posixpath.dirname(DEVICES), f"{slug if slug != 'index' else 'index-device'}.html")
 
 
 def results_page(folder: str, kind: str) -> str:
@@ -40,7 +44,7 @@ def results_page(folder: str, kind: str) -> str:
 
 def model_file(key: str, suffix: str = "html") -> str:
     """Return the page of a model, or the file beside it with another suffix."""
-    return f"models/{key}.{suffix}"
+    return posixpath.join(posixpath.dirname(MODELS), f"{key}.{suffix}")
 
 
 def effects_file(key: str) -> str:
@@ -76,6 +80,22 @@ def page_path(notebook: str) -> str:
     'layer_norm/impls/torch.html'
     """
     return posixpath.splitext(notebook)[0] + ".html"
+
+
+def is_generated(page: str) -> bool:
+    """Whether a site path is that of a file that does not depend on a project's folders, except the front page."""
+    fixed = {DEVICES, HIGHLIGHTING, METHOD, MODELS, NOT_FOUND, REPORT, SELFCHECK, STATUS}
+    models = map(model_file, model_keys(DERIVED)) if page.startswith(f"{posixpath.dirname(MODELS)}/") else ()
+    return page in {*fixed, *models} or posixpath.dirname(page) == posixpath.dirname(DEVICES)
+
+
+def replaced_page(root: Path, notebook: str) -> str:
+    """Return the generated page that a notebook's page, or its operator's, would replace; empty if there is none."""
+    page, folder = page_path(notebook), posixpath.dirname(notebook)
+    own = [page, results_page(operator, "")] if (operator := operator_of(notebook)) else [page]
+    if (root / folder / IMPLEMENTATIONS).is_dir() and page in {results_page(folder, it) for it in KINDS[1:]}:
+        return page
+    return next(filter(is_generated, own), "")
 
 
 def relative_url(target: str, page: str) -> str:

@@ -198,7 +198,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         own = (*operator.combined, *operator.implementations, *([operator.index] if operator.index else []))
         shown.update(notebook.path for notebook in own)
     for notebook in site.build.notebooks:
-        if notebook.path not in shown:  # it replaces a generated page of the same path
+        if notebook.path not in shown:
             owner = site.operator_of(notebook.path)
             key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
             found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)

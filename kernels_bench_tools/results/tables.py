@@ -65,12 +65,11 @@ def function_of(view: DeviceSummary) -> str:
     return next((workload.group for workload in view.workloads if workload.group), "")
 
 
-KINDS = ("", "models", "backward")
-"""Kinds of results, of which each has a page: workloads of the operator's own, shapes of models, and backward passes."""
 _MODELS = frozenset(model_keys(CONFIGS))
 
 
 def kind_of(view: DeviceSummary) -> str:
+    """Return which kind of results a view has, one of ``KINDS`` in ``report/paths.py``."""
     if any(workload.mode for workload in view.workloads):
         return "backward"
     return "models" if any(workload.set in _MODELS for workload in view.workloads) else ""

@@ -301,3 +301,41 @@ def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):
         "operators/op.py:2: the code is not Python: invalid syntax.",
         "operators/_shared.py:1: the code is not Python: 'return' outside function.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("status.md", "status.html"),
+        ("method.md", "method.html"),
+        ("selfcheck.md", "selfcheck.html"),
+        ("404.md", "404.html"),
+        ("devices/index.md", "devices/index.html"),
+        ("devices/nvidia-h200.md", "devices/nvidia-h200.html"),
+        ("models/index.md", "models/index.html"),
+        ("models/llama-3.1-8b.md", "models/llama-3.1-8b.html"),
+        ("devices/impls/mine.md", "devices/index.html"),
+        ("models/results/combined_results.md", "models/index.html"),
+        ("op/models.md", "op/models.html"),
+        ("op/backward.md", "op/backward.html"),
+    ],
+)
+def test_a_notebook_whose_page_kbt_writes_is_a_problem(workspace, name, page):
+    workspace.cell("op/impls/mine.md", "1")
+    workspace.cell(name, "1")
+
+    (problem,) = survey_project(workspace.project).problems()
+    assert (problem.where, page in problem.what) == (name, True)
+    with pytest.raises(NotebooksError):
+        workspace.build(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["index.md", "op/index.md", "docs2/status.md", "models/mine.md", "models/x/impls/mine.md", "op/notes.md"],
+)
+def test_other_notebooks_have_pages_of_their_own(workspace, name):
+    workspace.cell("op/impls/mine.md", "1")
+    workspace.cell(name, "1")
+
+    assert survey_project(workspace.project).problems() == []

@@ -11,6 +11,7 @@ from markup import text_of
 from kernels_bench_tools.records.build import Prose
 from kernels_bench_tools.records.record import Flag, Regime, Status
 from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.report.paths import KINDS, is_generated, page_path, results_page
 
 ROOT = Path(__file__).parents[2]
 H200 = "devices/nvidia-h200.html"
@@ -160,6 +161,11 @@ def test_the_data_of_a_figure_are_linked_below_it(pages):
     assert re.search(r"latency\.svg .* latency\.csv .* summary\.json .* records\.jsonl", captions[0])
 
 
-def test_a_notebook_replaces_a_generated_page_of_the_same_path(sample, published):
-    sample.build.notebooks.append(notebook_run("method.md", Prose(text="My words.\n"), title="Mine"))
-    assert "My words." in published("method.html").text
+def test_every_page_that_is_no_notebooks_or_operators_is_refused_to_notebooks(sample, pages):
+    found = {path for path in pages if path.endswith(".html") and path != "index.html"}
+    found -= {page_path(notebook.path) for notebook in sample.build.notebooks}
+    kinds = {page for page in found if page.rpartition("/")[0] == "layer_norm"}
+
+    assert {page for page in found - kinds if not is_generated(page)} == set()
+    assert {"status.html", "method.html", "404.html", H200} <= found - kinds
+    assert kinds <= {results_page("layer_norm", kind) for kind in KINDS}
