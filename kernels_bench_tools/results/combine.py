@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -41,13 +41,21 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     if same := [notebook for notebook in notebooks if names[PurePosixPath(notebook).stem] > 1]:
         what = f"needs notebooks of the same name: {', '.join(same)}"
         raise KbtError("combine", what, "", "Rename them: a file's name is the implementation's id")
-    operator = operator or _operator(needs.notebook)
-    sources = cell_sources(needs, _print_skipped)
+
+    def note(error: RecordError) -> None:
+        print(f"Skipped: {error}")
+
+    # The folder above the notebook's, or its own where there is none above.
+    folders = PurePosixPath(needs.notebook).parts[:-1]
+    operator = operator or "/".join(folders[:-1] or folders) or PurePosixPath(needs.notebook).stem
+    sources = cell_sources(needs, note)
     folder = operator_of(needs.notebook)
     for file in sorted(needs.files):
-        path, name = Path(file), _within(needs.project, file)
+        # Messages are published, and this machine's paths mean nothing there.
+        path, project = Path(file), needs.project
+        name = path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
         owner = Owner(folder, path.stem, [path.parent.name]) if is_committed(path) else None
-        sources.append(Source(records=_read([(path, name)], owner, _print_skipped)[0]))
+        sources.append(Source(records=read_records(path, name, note, owner)))
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_files():
@@ -82,16 +90,6 @@ def read_needs(caller: str) -> Needs:
         ) from error
 
 
-def _operator(notebook: str) -> str:
-    """Return the folder above the notebook's, or its own where there is none above."""
-    folders = PurePosixPath(notebook).parts[:-1]
-    return "/".join(folders[:-1] or folders) or PurePosixPath(notebook).stem
-
-
-def _print_skipped(error: RecordError) -> None:
-    print(f"Skipped: {error}")
-
-
 def _cell_source(
     need: Need, needs: Needs, on_problem: Callable[[RecordError], None], *, shared: bool
 ) -> Source:
@@ -102,15 +100,19 @@ def _cell_source(
     own = f"{notebook.stem}_{need.cell}" if shared else notebook.stem
     files = [path for path in sorted(Path(need.directory).glob("*.jsonl")) if not is_plain(path)]
     owner = cell_owner(need.notebook, needs.device)
-    records, unreadable = _read([(path, f"{need.notebook} {path.name}") for path in files], owner, on_problem)
-    records = [
-        msgspec.structs.replace(record, impl=own) if record.impl == notebook.stem else record
-        for record in records
-    ]
+    records: list[Record] = []
+    unreadable = ""
+    for path in files:
+        problems: list[RecordError] = []
+        records += read_records(path, f"{need.notebook} {path.name}", problems.append, owner)
+        for error in problems:
+            on_problem(error)
+            unreadable = f"{path.name} {error.what}"
     for at, record in enumerate(records):
+        impl, origin = own if record.impl == notebook.stem else record.impl, record.provenance
         if not record.schema:  # of another harness, which does not know the notebook
-            origin = msgspec.structs.replace(record.provenance, notebook=need.notebook, cell=need.cell)
-            records[at] = msgspec.structs.replace(record, provenance=origin)
+            origin = msgspec.structs.replace(origin, notebook=need.notebook, cell=need.cell)
+        records[at] = msgspec.structs.replace(record, impl=impl, provenance=origin)
     status, reason = need.status, need.reason
     if status is Status.OK and not records:
         status, reason = Status.INVALID, unreadable or "wrote no records"
@@ -120,24 +122,3 @@ def _cell_source(
     start = PurePosixPath(needs.notebook).parent
     page = posixpath.relpath(notebook.with_suffix(".html"), start)
     return Source(records=records, front=front, page=page, measured_now=True)
-
-
-def _within(project: str, file: str) -> str:
-    """Return the path within the project: messages are published, and this machine's paths mean nothing there."""
-    path = Path(file)
-    return path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
-
-
-def _read(
-    files: Iterable[tuple[Path, str]], owner: Owner | None, on_problem: Callable[[RecordError], None]
-) -> tuple[list[Record], str]:
-    """Return the records of files and their names, and what is wrong with the last line that is not a record."""
-    records: list[Record] = []
-    unreadable = ""
-    for path, name in files:
-        problems: list[RecordError] = []
-        records += read_records(path, name, problems.append, owner)
-        for error in problems:
-            on_problem(error)
-            unreadable = f"{path.name} {error.what}"
-    return records, unreadable

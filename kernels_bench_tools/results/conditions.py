@@ -47,27 +47,31 @@ def _details(records: Sequence[Record]) -> Details:
     }
     clocks = [record.clocks for record in records if record.clocks is not None]
     sentinels = grouped(
-        (name, ms) for record in records for name, found in record.sentinels.items() for ms in found
+        (f"Sentinel {name}", ms)
+        for record in records
+        for name, each in record.sentinels.items()
+        for ms in each
     )
-    reasons = sorted({reason for one in clocks for reason in one.throttle})
-    others = max((one.other_processes for one in clocks), default=0)
-    conditions = [
-        ("SM clock", _span([one.sm_mhz for one in clocks], "MHz")),
-        ("SM clock, lowest sample", _span([one.sm_mhz_min for one in clocks], "MHz")),
-        ("SM clock, in the stream", _span([one.in_band_mhz for one in clocks], "MHz")),
-        ("Memory clock", _span([one.memory_mhz for one in clocks], "MHz")),
-        ("Power, highest", _span([one.power_w for one in clocks], "W")),
-        ("Temperature", _span([one.temperature_c for one in clocks], "°C")),
-        ("Throttled by", ", ".join(reasons) if reasons else "nothing" if clocks else ""),
-        ("Other processes", str(others) if others else "none" if clocks else ""),
-        *((f"Sentinel {name}", _span(ms, "ms")) for name, ms in sentinels.items()),
+    readings: list[tuple[str, str, Sequence[float | None]]] = [
+        ("SM clock", "MHz", [each.sm_mhz for each in clocks]),
+        ("SM clock, lowest sample", "MHz", [each.sm_mhz_min for each in clocks]),
+        ("SM clock, in the stream", "MHz", [each.in_band_mhz for each in clocks]),
+        ("Memory clock", "MHz", [each.memory_mhz for each in clocks]),
+        ("Power, highest", "W", [each.power_w for each in clocks]),
+        ("Temperature", "°C", [each.temperature_c for each in clocks]),
+        *((name, "ms", ms) for name, ms in sentinels.items()),
     ]
-    return Details(first_calls=first, conditions=[(name, value) for name, value in conditions if value])
-
-
-def _span(values: Sequence[float], unit: str) -> str:
-    known = [value for value in values if value]
-    if not known:
-        return ""
-    low, high = (f"{value:.4g}" for value in (min(known), max(known)))
-    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+    conditions = []
+    for name, unit, values in readings:
+        if known := [value for value in values if value]:
+            ends = dict.fromkeys(f"{value:.4g}" for value in (min(known), max(known)))
+            conditions.append((name, f"{' to '.join(ends)} {unit}"))
+    if clocks:
+        reasons = sorted({reason for each in clocks for reason in each.throttle})
+        others = max(each.other_processes for each in clocks)
+        count = len(conditions) - len(sentinels)
+        conditions[count:count] = [
+            ("Throttled by", ", ".join(reasons) or "nothing"),
+            ("Other processes", str(others or "none")),
+        ]
+    return Details(first_calls=first, conditions=conditions)

@@ -7,7 +7,6 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import compress
 from typing import NamedTuple
 
 from kernels_bench_tools.records.outcome import flag_words
@@ -24,8 +23,8 @@ from kernels_bench_tools.records.summary import (
 from kernels_bench_tools.results.metrics import (
     HOST_TIMES,
     LATENCY,
+    METRICS,
     SPEEDUP,
-    csv_metrics,
     shown_metrics,
     speedup_with_interval,
 )
@@ -34,6 +33,7 @@ from kernels_bench_tools.text import MISSING, plural, table, wrapped
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~])")
 _DIGITS = 6
 """Significant digits of numbers, more than any timer's."""
 
@@ -91,7 +91,8 @@ def latency_csv(summary: Summary) -> str:
     }
     metrics: Columns = {
         metric.csv_title: lambda it, metric=metric: metric.csv_value(it.point)  # type: ignore[misc]
-        for metric in csv_metrics()
+        for metric in METRICS
+        if metric.csv_title
     }
     columns = _FIRST | axes | _TIMES | metrics | _LAST
     return csv_text([*columns], ([value(cell) for value in columns.values()] for cell in _cells(summary)))
@@ -141,30 +142,28 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     baseline = f"baseline {titles[view.baseline]}" if view.baseline else "no baseline ran here"
     count = len(view.workloads)
     title = " · ".join(filter(None, ("" if shared else view.device.name, view.view)))
-    header = ["rank", "implementation", "speed-up", "passed", "status"]
     heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
-    blocks = [
-        "\n".join(wrapped(heading, width)),
-        indented_table([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
-    ]
+    ranking = [["rank", "implementation", "speed-up", "passed", "status"]]
+    for row in view.rows:
+        speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
+        place = [MISSING if row.rank is None else str(row.rank), row.title, speedup]
+        ranking.append([*place, f"{row.passed}/{row.total}", _outcome(row.status, row.reason)])
+    blocks = ["\n".join(wrapped(heading, width)), indented_table(ranking, right={0, 2, 3}, width=width)]
     # The ranking has the reason of a row that passed nothing.
     measured = [row for row in view.rows if row.passed]
     tables: list[str] = []
     for narrow in (False, True):
         tables = []
         for at, workload in enumerate(view.workloads if measured else ()):
-            lines = _with_texts([_point_line(row.title, row.points[at], narrow=narrow) for row in measured])
-            right = set(range(1, len(lines[0]) - 1))
-            tables.append(f"{workload.name}\n{indented_table(lines, right, width if narrow else 0)}")
+            lines = [_point_line(row.title, row.points[at], narrow=narrow) for row in measured]
+            columns = [*enumerate(zip(*lines, strict=True))]
+            # Not those that are empty in all lines, except the first and the last one.
+            kept = [texts for number, texts in columns if any(texts) or number in {0, len(columns) - 1}]
+            made = indented_table(zip(*kept, strict=True), {*range(1, len(kept) - 1)}, width if narrow else 0)
+            tables.append(f"{workload.name}\n{made}")
         if not width or all(len(line) <= width for text in tables for line in text.splitlines()):
             break
     return "\n\n".join([*blocks, *tables]) + "\n"
-
-
-def _with_texts(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the lines without the columns that are empty in all of them, except the first and the last one."""
-    kept = [at in {0, len(lines[0]) - 1} or any(column) for at, column in enumerate(zip(*lines, strict=True))]
-    return [list(compress(line, kept)) for line in lines]
 
 
 def _few_processes(view: DeviceSummary) -> str:
@@ -174,16 +173,6 @@ def _few_processes(view: DeviceSummary) -> str:
         return ""
     (count,) = counts
     return f", {plural(count, 'process', 'es')}: no verdict"
-
-
-def _ranking_line(row: Row) -> list[str]:
-    return [
-        MISSING if row.rank is None else str(row.rank),
-        row.title,
-        speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high),
-        f"{row.passed}/{row.total}",
-        _outcome(row.status, row.reason),
-    ]
 
 
 def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
@@ -210,10 +199,6 @@ def indented_table(rows: Iterable[Sequence[str]], right: set[int], width: int) -
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str]) -> str:
     """Return a Markdown table, whose columns in ``left`` are aligned to the left."""
     marks = ["---" if title in left else "---:" for title in header]
-    lines = [header, marks, *([_escaped(text) for text in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    """Return a text without what Markdown would take for markup, or for the end of a cell or a line."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))
+    # Without what Markdown would take for markup, or for the end of a cell or a line.
+    escaped = ([_MARKUP.sub(r"\\\1", " ".join(text.split())) for text in row] for row in rows)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, marks, *escaped))

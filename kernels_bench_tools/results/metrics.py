@@ -59,17 +59,13 @@ class Metric(NamedTuple):
     def csv_title(self) -> str:
         return self.label if self.csv is None else self.csv
 
-    def value(self, point: Point) -> float | None:
-        """Return the number of a point, also of one that failed; None if there is none."""
-        return point.value(self.name)
-
     def csv_value(self, point: Point) -> float | None:
-        value = self.value(point)
+        value = point.value(self.name)
         return None if value is None else value / self.csv_divisor
 
     def estimate(self, point: Point) -> Estimate | None:
         """Return number and interval for a chart; None if the point did not pass or has no number."""
-        value = self.value(point) if has_passed(point) else None
+        value = point.value(self.name) if has_passed(point) else None
         if value is None:
             return None
         low, high = self.interval(point)
@@ -78,7 +74,7 @@ class Metric(NamedTuple):
     def print(self, point: Point) -> str:
         if self.text is not None:
             return self.text(point)
-        value = self.value(point)
+        value = point.value(self.name)
         return "" if value is None else with_unit(value, self.unit)
 
     def info(self) -> MetricInfo:
@@ -126,17 +122,13 @@ def chart_title(chart: str) -> str:
     return " or ".join(dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart))
 
 
-def csv_metrics() -> list[Metric]:
-    return [metric for metric in METRICS if metric.csv_title]
-
-
 def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
     """Return the metrics of a view for its summary, those with a chart first; host times only where they were measured."""
     points = [point for row in view.rows for point in row.points]
     shown = [
         metric
         for metric in shown_metrics(passed_points(view))
-        if metric not in HOST_TIMES or any(metric.value(point) is not None for point in points)
+        if metric not in HOST_TIMES or any(point.value(metric.name) is not None for point in points)
     ]
     return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
 
@@ -144,10 +136,6 @@ def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
 def view_metrics(view: DeviceSummary) -> dict[str, Metric]:
     """Return the metric that a view shows in each chart, by the chart's name."""
     return {metric.chart: metric for metric in shown_metrics(passed_points(view)) if metric.chart}
-
-
-def _latency(record: Record) -> float | None:
-    return record.lat_ms.p50 if record.lat_ms else None
 
 
 def _per_second(amount: float, record: Record) -> float | None:
@@ -162,18 +150,6 @@ def _gb_per_s(record: Record) -> float | None:
     if not record.work or record.regime is Regime.LAUNCH:
         return None
     return _per_second(record.work.bytes_moved / 1e9, record)
-
-
-def _tflop_per_s(record: Record) -> float | None:
-    return _per_second(record.work.flops / 1e12, record) if record.work else None
-
-
-def _fraction(record: Record) -> float | None:
-    return record.roofline.fraction if record.roofline and record.outcome is Status.OK else None
-
-
-def _largest_kernel(record: Record) -> float | None:
-    return max(kernel.ms for kernel in record.kernels) if len(record.kernels) > 1 else None
 
 
 def _timing(record: Record, name: str) -> Timing | None:
@@ -261,7 +237,7 @@ def _labelled(label: str, name: str) -> Callable[[Point], str]:
 
 
 LATENCY = Metric(
-    *("p50_ms", "Latency", "ms", "lower", _latency, "latency"),
+    *("p50_ms", "Latency", "ms", "lower", lambda it: it.lat_ms and it.lat_ms.p50, "latency"),
     interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
     text=_latency_text,
     csv="",
@@ -290,7 +266,9 @@ BANDWIDTH = Metric(
     "processes. Launch-bound calls have no bandwidth.",
 )
 ARITHMETIC = Metric(
-    *("tflop_per_s", "Arithmetic", "TFLOP/s", "higher", _tflop_per_s, "rate"),
+    *("tflop_per_s", "Arithmetic", "TFLOP/s", "higher"),
+    from_record=lambda it: _per_second(it.work.flops / 1e12, it) if it.work else None,
+    chart="rate",
     applies=lambda point: point.regime is Regime.COMPUTE,
     interval=_of_rate("tflop_per_s"),
     lines=_peak("tflop_per_s", "TFLOP/s"),
@@ -299,7 +277,9 @@ ARITHMETIC = Metric(
     "same processes.",
 )
 FRACTION = Metric(
-    *("fraction", "Fraction of peak", "fraction", "higher", _fraction, "fraction"),
+    *("fraction", "Fraction of peak", "fraction", "higher"),
+    from_record=lambda it: it.roofline.fraction if it.roofline and it.outcome is Status.OK else None,
+    chart="fraction",
     interval=_of_rate("fraction"),
     lines=lambda _: (Line(1.0, "measured peak"),),
     log_from=inf,
@@ -340,7 +320,12 @@ METRICS: tuple[Metric, ...] = (
         csv_divisor=2**20,
     ),
     FRACTION,
-    Metric("kernel_ms", "Largest kernel", "ms", "lower", _largest_kernel, csv="", ranking=False),
+    Metric(
+        *("kernel_ms", "Largest kernel", "ms", "lower"),
+        from_record=lambda it: max(kernel.ms for kernel in it.kernels) if len(it.kernels) > 1 else None,
+        csv="",
+        ranking=False,
+    ),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
     *HOST_TIMES,
     Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),

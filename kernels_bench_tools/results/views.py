@@ -105,8 +105,8 @@ def axis_names(workloads: Iterable[WorkloadSummary]) -> list[str]:
 def in_order(workloads: Sequence[WorkloadSummary]) -> list[WorkloadSummary]:
     """Return the workloads sorted by their axes; settings such as ``causal`` before sizes, or lines would zigzag."""
     names = axis_names(workloads)
-    settings = [name for name in names if _is_setting(workload.axes.get(name) for workload in workloads)]
-    order = settings + [name for name in names if name not in settings]
+    sizes = [name for name in names if any(not _is_setting(each.axes.get(name)) for each in workloads)]
+    order = [name for name in names if name not in sizes] + sizes
 
     def key(workload: WorkloadSummary) -> tuple[Any, ...]:
         return *(_rank(workload.axes.get(name)) for name in order), workload.dtype, workload.name
@@ -114,8 +114,8 @@ def in_order(workloads: Sequence[WorkloadSummary]) -> list[WorkloadSummary]:
     return sorted(workloads, key=key)
 
 
-def _is_setting(values: Iterable[Any]) -> bool:
-    return all(value is None or isinstance(value, bool | str) for value in values)
+def _is_setting(value: Any) -> bool:
+    return value is None or isinstance(value, bool | str)
 
 
 def _rank(value: Any) -> tuple[int, float, str]:
