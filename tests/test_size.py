@@ -10,8 +10,8 @@ SLACK = 100
 
 LINES = {
     "kernels_bench_tools": 37_800,
-    "kernels_bench_tools/chart": 680,
-    "kernels_bench_tools/cli": 3_730,
+    "kernels_bench_tools/chart": 690,
+    "kernels_bench_tools/cli": 3_740,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
@@ -21,10 +21,10 @@ LINES = {
     "kernels_bench_tools/records": 2_770,
     "kernels_bench_tools/report": 2_770,
     "kernels_bench_tools/results": 4_350,
-    "kernels_bench_tools/run": 4_710,
+    "kernels_bench_tools/run": 4_740,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 32_420,
+    "tests": 32_480,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from html import escape
 
 import matplotlib.style
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from kernels_bench_tools.chart.palette import Style, assign_styles
 from kernels_bench_tools.chart.panel import draw_panel, failed_points, printable, view_title
@@ -94,7 +95,8 @@ def _panel(
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = draw_panel(summary.title, view, metric, styles, urls)
         drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        # savefig() would draw twice.
+        FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None, "Creator": None})
     title = view_title(view)
     tags = attributes(
         view=key,

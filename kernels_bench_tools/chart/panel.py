@@ -23,7 +23,7 @@ from kernels_bench_tools.results.metrics import Metric, has_passed
 from kernels_bench_tools.results.views import labels
 from kernels_bench_tools.text import tick
 
-_WIDTH, _PLOT, _CAPTION = 691.2, 223.0, 22.0
+_WIDTH, _PLOT, _CAPTION, _PAD = 691.2, 223.0, 22.0, 3.0
 _LONGEST_TITLE, _LONGEST_TICK, _LONGEST_AXIS = 46, 26, 125
 _LONGEST_HEADING = 84
 """In characters; a longer heading has several lines."""
@@ -58,9 +58,9 @@ def draw_panel(
     ``legend-handle--`` followed by the row's slug, and link to the URL of its implementation. Where nothing passed, there
     is a heading and a legend only.
     """
-    figure = Figure(figsize=(_WIDTH / 72, 8), dpi=72, layout="constrained")
+    figure = Figure(figsize=(_WIDTH / 72, 8), dpi=72)
     FigureCanvasAgg(figure)  # measures texts
-    axes = figure.add_subplot()
+    axes = figure.add_axes((0.06, 0.1, 0.92, 0.5))
     passed = any(row.passed for row in view.rows)
     # About the distance from one workload to the next: the axes are narrower than the figure by the numbers beside them.
     slot = 0.92 * _WIDTH / (len(view.workloads) - 0.2)
@@ -82,10 +82,15 @@ def draw_panel(
     _draw_legend(
         axes, f"{printable(title)} · {view_title(view)}", view, styles, urls, _CAPTION if passed else 0
     )
-    figure.draw_without_rendering()
-    # The plot is as high in every panel, whatever is above and below it.
-    around = figure.bbox.height - axes.bbox.height
-    figure.set_figheight((around + (_PLOT if passed else 1)) / 72)
+    # Measured once: matplotlib's own layouts draw everything several times. The plot is as high in every panel.
+    whole, inner = axes.get_tightbbox(for_layout_only=True), axes.bbox
+    assert whole is not None
+    left, below = inner.x0 - whole.x0 + _PAD, inner.y0 - whole.y0 + _PAD
+    right, above = whole.x1 - inner.x1 + _PAD, whole.y1 - inner.y1 + _PAD
+    plot = _PLOT if passed else 1
+    height = below + plot + above
+    figure.set_figheight(height / 72)
+    axes.set_position((left / _WIDTH, below / height, 1 - (left + right) / _WIDTH, plot / height))
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from kernels_bench_tools.cli import options as opt
@@ -18,7 +18,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
-from kernels_bench_tools.records.build import BuildRun, Unfinished
+from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.folder import OutputFolder, Published
@@ -89,24 +89,20 @@ def build_report(
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
 
-        def publish_results(
-            results: BuildRun, unfinished: Mapping[str, Unfinished] | None = None
-        ) -> Published:
+        def publish_results(results: BuildRun) -> Published:
             if output is None and not site.exists():
                 ignore_folder(site)
             missing = missing_summaries(project.root, results)
             effects = Effects(effect_files(project.root))
-            return publish(project.root, results, site, previous, missing, unfinished, effects)
+            return publish(project.root, results, site, previous, missing, effects)
 
         with make_progress(verbose=verbose) as progress:
 
-            def show(results: BuildRun, unfinished: Mapping[str, Unfinished]) -> None:
-                published = publish_results(results, unfinished)
-                done = unfinished.get("", Unfinished(done=0, total=0))
-                index = short_path(published.index)
+            def show(results: BuildRun) -> None:
+                index, (done, total) = short_path(publish_results(results).index), results.measured
                 committed = any(record_files(project.root / operator) for operator in operators(project))
                 beside = " and the committed records" if committed else ""
-                progress.note(f"{index} has the results of {done.done} of {done.total} cells{beside}")
+                progress.note(f"{index} has the results of {done} of {total} implementations{beside}")
                 on_published()
 
             result = run_notebooks(project, targets, options, progress, show)

@@ -41,6 +41,7 @@ def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..
 def _read(
     env: Literal["uv", "current"] = "uv",
     rerun: bool = False,
+    no_measure: bool = False,
     retry_failed: bool = False,
     workloads: str = "",
     mode: Literal["fwd", "bwd", "fwd_bwd"] = "fwd",
@@ -56,6 +57,7 @@ def _read(
         env: Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python
             interpreter, for machines whose torch must not be replaced.
         rerun: Run the selected cells even if their inputs did not change.
+        no_measure: Measure nothing: the report has the committed records, and what was measured before.
         retry_failed: Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.
         workloads (SETS): Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of
             them. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
@@ -74,6 +76,7 @@ def _read(
     return BuildOptions(
         environment=env,
         rerun=rerun,
+        measure=not no_measure,
         retry_failed=retry_failed,
         workloads=workloads,
         mode=mode,

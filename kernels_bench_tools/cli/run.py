@@ -59,7 +59,20 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
 
 
-@takes_build_options()
+@takes_build_options(
+    *(
+        "env",
+        "rerun",
+        "retry_failed",
+        "workloads",
+        "mode",
+        "jobs",
+        "processes",
+        "cluster",
+        "memory_limit",
+        "pass_env",
+    )
+)
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
     *,

@@ -327,15 +327,6 @@ class ProjectInfo(msgspec.Struct, kw_only=True):
     """Whether HTML in prose is kept; otherwise it is shown as text."""
 
 
-class Unfinished(msgspec.Struct, kw_only=True, frozen=True):
-    """How far a build is whose results so far are published."""
-
-    done: int
-    """Cells that have a result."""
-    total: int
-    """Cells that this build runs."""
-
-
 class BuildRun(msgspec.Struct, kw_only=True):
     """A build: every notebook of the project, with results of this build or an earlier one, if any."""
 
@@ -346,3 +337,11 @@ class BuildRun(msgspec.Struct, kw_only=True):
     notebooks: list[NotebookRun]
     selected: list[str] = msgspec.field(default_factory=list)
     """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``."""
+
+    @property
+    def measured(self) -> tuple[int, int]:
+        """How many implementations have results of this machine, and how many it could measure."""
+        impls = [one for one in self.notebooks if is_implementation(one.path)]
+        found = [{cell.status for cell in one.cells if not cell.commented} for one in impls]
+        able = [statuses for statuses in found if not statuses <= {Status.UNSUPPORTED}]
+        return sum(None not in statuses for statuses in able), len(able)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
+from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, operator_of
 from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
@@ -40,8 +40,6 @@ class Site:
     effects: Effects
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""
-    unfinished: Mapping[str, Unfinished] = field(default_factory=dict)
-    """How far the build is if it is still running, by operator and as ``""`` for all of it."""
 
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""
@@ -117,7 +115,6 @@ def render(
         "crumbs": [(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
         "origins": origins,
         "operator": owner,
-        "unfinished": site.unfinished.get(owner.folder if owner else ""),
         "selfcheck_url": page.url(paths.SELFCHECK),
         "method_url": page.url(paths.METHOD),
         "source": site.links.source(notebook.path) if notebook.digest else "",

@@ -79,6 +79,7 @@ def front_page(site: Site) -> str:
         contents=_contents(body.parts, sections),
         changes=None if site.previous is None else changes_since(site.previous, summaries),
         since=day(site.previous.measured) if site.previous else "",
+        measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
@@ -411,6 +412,7 @@ def status_page(site: Site) -> str:
         cells=sorted(cells, key=lambda item: bool(item[2].expected)),
         problems=_record_problems(site),
         operators=site.operators,
+        measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         total=sum(len(row.points) for view in views for row in view.rows),
     )

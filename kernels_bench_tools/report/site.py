@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.records.build import BuildRun, Unfinished
+from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
@@ -48,7 +48,6 @@ def publish(
     output: Path,
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
-    unfinished: Mapping[str, Unfinished] | None = None,
     effects: Effects | None = None,
 ) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
@@ -61,7 +60,6 @@ def publish(
         output: Folder of the site; created if it does not exist.
         previous: Report of an earlier build; the front page lists what changed since.
         summaries: Of operators whose combine cells wrote none, by folder.
-        unfinished: How far the build is if it is still running, by operator and as ``""`` for all of it.
         effects: What implementations change in models.
 
     Raises:
@@ -97,7 +95,6 @@ def publish(
         model_operators=of_models,
         effects=effects or Effects(),
         previous=previous,
-        unfinished=unfinished or {},
     )
     renderers = _renderers(site)
     # All paths are known before a page is rendered: each page may link to all others.
@@ -145,14 +142,12 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         operators[operator.folder] = digest(
             results[operator.folder],
             *(notebooks[one.path] for one in operator.implementations),
-            msgspec.json.encode(site.unfinished.get(operator.folder)),
         )
     everything = digest(
         *operators.values(),
         *notebooks.values(),
         msgspec.json.encode(site.previous),
         site.build.project.commit,
-        msgspec.json.encode(site.unfinished.get("")),
     )
     page: Callable[[Site], str | bytes]
     for path, page in (

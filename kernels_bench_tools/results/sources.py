@@ -61,14 +61,20 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
     """Return the records that count by device: GPUs first, then by slug.
 
     Of one device and implementation, records of this build replace committed ones altogether, because a row shows one
-    environment. Correct records whose time is impossible get the status that says so.
+    environment. Correct records whose time is impossible get the status that says so. A device does not count if none
+    of its implementations was measured although some can be.
     """
+    absent = {
+        (device_of(it).slug, it.impl) for one in sources for it in one.records if it.outcome is Status.ABSENT
+    }
     now: dict[tuple[str, str], list[Record]] = defaultdict(list)
     before: dict[tuple[str, str], list[Record]] = defaultdict(list)
     devices: dict[str, Device] = {}
     for source in sources:
         for record in source.records:
             device = device_of(record)
+            if (device.slug, record.impl) in absent:
+                continue
             known = devices.setdefault(device.slug, device)
             if device.driver and (not known.driver or source.measured_now):
                 devices[device.slug] = device
@@ -76,10 +82,15 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
     kept = {key: _of_one_origin(records) for key, records in (before | now).items()}
     baselines = {it.impl for one in sources if one.front and one.front.baseline for it in one.records}
     needs = {it.impl: one.front.requires for one in sources if one.front for it in one.records}
-    names = sorted({name for _, name in kept})
+    names = sorted({name for _, name in kept.keys() | absent})
+    unmeasured = {slug for slug, _ in absent}
     found = []
     for slug, device in devices.items():
         here = {name: records for (on, name), records in kept.items() if on == slug}
+        if slug in unmeasured and all(
+            it.outcome is Status.UNSUPPORTED for some in here.values() for it in some
+        ):
+            continue
         # The baseline counts twice, so that it is right where there is only one other.
         counted = [*here.values(), *(here[name] for name in here.keys() & baselines)]
         recorded = (dict.fromkeys((it.kind, it.name) for it in map(device_of, some)) for some in counted)

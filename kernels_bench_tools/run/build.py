@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +28,6 @@ from kernels_bench_tools.records.build import (
     NotebookRun,
     ProjectInfo,
     Prose,
-    Unfinished,
-    operator_of,
 )
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.model import DERIVED, model_keys
@@ -42,7 +40,7 @@ from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.text import did_you_mean, grouped
+from kernels_bench_tools.text import did_you_mean
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more
@@ -55,8 +53,8 @@ REPORT_NAME = "build.json"
 
 ExecutorFactory = Callable[[Project, str, Progress], Executor]
 """Makes an executor for a project, the name of an environment and a progress."""
-Show = Callable[[BuildRun, Mapping[str, Unfinished]], None]
-"""Publishes the results so far; the mapping has how far the build is, by operator and as ``""`` for all of it."""
+Show = Callable[[BuildRun], None]
+"""Publishes the results so far."""
 _Selection = tuple[Survey, list[CellName], set[CellName]]
 
 
@@ -79,6 +77,8 @@ class BuildOptions:
     """Makes what the cells run on; None for this machine."""
     quick: bool = False
     """One process is enough for cells that have no results of the default number of processes."""
+    measure: bool = True
+    """Run cells that measure; otherwise the report has committed records and what was measured before."""
     retry_failed: bool = False
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0
@@ -147,9 +147,10 @@ def build(
                 pass_env=(*project.policy.pass_env, *options.pass_env),
             ),
             retry_failed=options.retry_failed,
+            measures=options.measure,
         )
         if show is not None:
-            execution.show = lambda: show(_describe(survey, options, execution), _unfinished(execution))
+            execution.show = lambda: show(_describe(survey, options, execution))
         try:
             execution.run(cells, rerun)
         finally:
@@ -205,17 +206,6 @@ def _workload_sets(module: Path) -> list[str]:
         else:
             return []
     return names
-
-
-def _unfinished(execution: Execution) -> dict[str, Unfinished]:
-    """Return how far the build is, for each operator and, as ``""``, in all."""
-    groups = grouped((operator_of(name.notebook), name) for name in execution.expected)
-    groups[""] = [*execution.expected]
-    found = {
-        group: Unfinished(done=sum(name in execution.results for name in names), total=len(names))
-        for group, names in groups.items()
-    }
-    return {group: one for group, one in found.items() if one.done < one.total}
 
 
 def _describe(survey: Survey, options: BuildOptions, execution: Execution) -> BuildRun:

@@ -4,16 +4,18 @@ All environments are made first. Then the measuring cells of one operator run as
 them, and other cells run side by side. An executor with several devices runs several sessions at once. A cell
 runs when the cells that it needs have ended, successfully or not.
 
-The results so far of a long build are published before the first session and between sessions. Nothing of this
-process runs while a processor is measured; beside sessions on the GPUs of a cluster it may.
+A long build first runs the cells that summarize committed records, with what else they need as it is stored or absent,
+and publishes. It publishes again between sessions. Nothing of this process runs while a processor is measured; beside
+sessions on the GPUs of a cluster it may.
 """
 
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -25,6 +27,7 @@ from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest
+from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -95,30 +98,39 @@ class Execution:
     """What cells may use."""
     retry_failed: bool = False
     """Whether cells that failed run again although nothing about them has changed."""
+    measures: bool = True
+    """Whether cells that measure run; otherwise others see their last results, or that they have none."""
     show: Callable[[], None] | None = None
     """Publishes the results so far; None if nothing is published."""
-    expected: dict[CellName, float] = field(default_factory=dict)
+    expected: dict[CellName, float] = field(default_factory=dict, init=False)
     """The cells that may have to run, with the seconds that each is expected to take."""
     results: dict[CellName, Entry] = field(default_factory=dict)
     """The results so far."""
-    ran: set[CellName] = field(default_factory=set)
+    standing: dict[CellName, Entry] = field(default_factory=dict, init=False)
+    """What others see of cells that are not measured."""
+    ran: set[CellName] = field(default_factory=set, init=False)
     """The cells whose results are new."""
-    unfinished: dict[CellName, list[Path]] = field(default_factory=dict)
+    unfinished: dict[CellName, list[Path]] = field(default_factory=dict, init=False)
     """After an interruption: the artifacts of processes that had ended, of cells that have no result."""
-    _keys: dict[CellName, str] = field(default_factory=dict)
-    _rerun: set[CellName] = field(default_factory=set)
-    _drafts: dict[CellName, Draft] = field(default_factory=dict)
-    _prepared: dict[CellName, Prepared] = field(default_factory=dict)
-    _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
-    _running_sessions: dict[Future[None], Session] = field(default_factory=dict)
-    _shown: int = 0
+    _keys: dict[CellName, str] = field(default_factory=dict, init=False)
+    _rerun: set[CellName] = field(default_factory=set, init=False)
+    _drafts: dict[CellName, Draft] = field(default_factory=dict, init=False)
+    _prepared: dict[CellName, Prepared] = field(default_factory=dict, init=False)
+    _running: dict[Future[StoredResult], CellName] = field(default_factory=dict, init=False)
+    _running_sessions: dict[Future[None], Session] = field(default_factory=dict, init=False)
+    _shown: int = field(default=0, init=False)
     """How many results were new when they were last published."""
-    _next_show: float = 0.0
+    _next_show: float = field(default=0.0, init=False)
     """Not before this time."""
 
     @property
     def graph(self) -> Graph:
         return self.fingerprints.graph
+
+    @property
+    def seen(self) -> Mapping[CellName, Entry]:
+        """What cells see of those that they need."""
+        return ChainMap(self.results, self.standing)
 
     def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
         """Bring all cells to a result; run those of ``rerun`` in any case.
@@ -135,6 +147,8 @@ class Execution:
         measures = any(node.cell.measures for node in nodes)
         if not measures or sum(self.expected.values()) < LONG_SECONDS:
             self.show = None
+        if self.show:
+            self._summarize_committed(stale)
         try:
             with ThreadPoolExecutor(self.executor.jobs + self.executor.sessions) as pool:
                 try:
@@ -157,13 +171,13 @@ class Execution:
         A cell has none before the cells that it needs have one.
         """
         node = self.graph.nodes[name]
-        if any(need not in self.results for need in node.needs):
+        if any(need not in self.seen for need in node.needs):
             return False
         counts = self.process_counts[-1:] if name in self._rerun else self.process_counts
         known = None
         # Once is enough: the key stays the same, as the results of the needs do. It is kept, since files may be edited.
         for count in () if name in self._keys else counts:
-            self._keys[name] = self.fingerprints.key(node, self.results, count)
+            self._keys[name] = self.fingerprints.key(node, self.seen, count)
             known = self.cache.find(self._keys[name])
             if known and known.is_final(retry_failed=self.retry_failed):
                 break
@@ -171,6 +185,9 @@ class Execution:
         unmet = unmet_requirement(node.notebook.front, self.executor.device)
         if known and (unmet or name not in self._rerun):
             self._settle(name, known)
+            return True
+        if node.cell.measures and not self.measures and not unmet:
+            self.standing[name] = self.cache.last(name) or Entry(self.cache.folder / "none", _absent(name))
             return True
         prepared = self._prepared.get(name, Prepared())
         if not unmet and not prepared.reason:
@@ -181,6 +198,16 @@ class Execution:
         task = self._task(node, self._draft(name))
         self._commit(name, finish(task, status, failure, transient=transient))
         return True
+
+    def _summarize_committed(self, stale: Sequence[CellName]) -> None:
+        """Give cells that summarize committed records a first result without measuring, if they have none.
+
+        How they fail does not count: they run again.
+        """
+        nodes = [self.graph.nodes[name] for name in stale if not self.cache.last(name)]
+        first = [node.name for node in nodes if not node.cell.measures and any(map(is_committed, node.files))]
+        without = replace(self, measures=False, show=None, progress=Progress(), results={})
+        without.run(self.graph.closure(first), set())
 
     def _show_results(self, pool: ThreadPoolExecutor) -> None:
         """Publish the results so far, if there are new ones and it is not too soon."""
@@ -310,11 +337,11 @@ class Execution:
             device=self.executor.device,
             draft=draft,
             prepared=self._prepared.get(node.name, Prepared()),
-            results=self.results,
+            results=self.seen,
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
             key=self._keys.get(node.name, ""),
-            changed_input=lambda: self.fingerprints.changed_input(node, self._keys[node.name], self.results),
+            changed_input=lambda: self.fingerprints.changed_input(node, self._keys[node.name], self.seen),
         )
 
     def _draft(self, name: CellName) -> Draft:
@@ -332,34 +359,42 @@ class Execution:
 
     def _settle(self, name: CellName, entry: Entry) -> None:
         self.results[name] = entry
-        self.cache.remember(name, entry)
+        if self.measures or not entry.failed:
+            self.cache.remember(name, entry)
         node, cached = self.graph.nodes[name], name not in self.ran
         expect = node.notebook.front.expect
         run = describe_cell(self.fingerprints.project, node.cell, entry, cached, expect)
         self.progress.cell_finished(str(name), run)
 
 
+def _absent(name: CellName) -> StoredResult:
+    return StoredResult(cell=str(name), status=Status.ABSENT, reason=Status.ABSENT.meaning)
+
+
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
+SECONDS_PER_BYTE = 2.5e-6
+"""Of the files that a cell reads, such as records that it draws."""
 
 
 def expected_seconds(
     nodes: Sequence[Node], last: Callable[[CellName], Entry | None], processes: int
 ) -> dict[CellName, float]:
     """Return how long each cell is expected to take: as last time, else as others of its kind, of which there are three."""
-    kinds = {
-        node.name: OTHER_SECONDS
-        if not node.cell.measures
-        else COMPILING_SECONDS
-        if "torch.compile" in node.cell.code
-        else MEASURING_SECONDS
-        for node in nodes
-    }
-    entries = [(name, entry) for name in kinds if (entry := last(name))]
+
+    def usual(node: Node) -> tuple[float, float]:
+        """Return the seconds of a cell's kind, and those of the cell."""
+        if node.cell.measures:
+            kind = COMPILING_SECONDS if "torch.compile" in node.cell.code else MEASURING_SECONDS
+            return kind, kind * processes
+        size = sum(path.stat().st_size for path in node.files if path.is_file())
+        return OTHER_SECONDS, OTHER_SECONDS + size * SECONDS_PER_BYTE
+
+    guesses = {node.name: usual(node) for node in nodes}
+    entries = [(name, entry) for name in guesses if (entry := last(name))]
     known = {name: entry.result.seconds for name, entry in entries if entry.result.exit_code is not None}
-    alike = grouped((kinds[name], seconds) for name, seconds in known.items())
-    usual = {
-        kind: fmean(alike[kind]) if kind in alike else kind * (1 if kind == OTHER_SECONDS else processes)
-        for kind in set(kinds.values())
+    alike = grouped((guesses[name][0], seconds / guesses[name][1]) for name, seconds in known.items())
+    factor = {kind: fmean(factors) for kind, factors in alike.items()}
+    return {
+        name: known.get(name, seconds * factor.get(kind, 1.0)) for name, (kind, seconds) in guesses.items()
     }
-    return {name: known.get(name, usual[kind]) for name, kind in kinds.items()}

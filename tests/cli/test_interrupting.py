@@ -113,10 +113,11 @@ def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pag
     said = interrupt_build(tmp_path, tmp_path / "begun")
 
     site = tmp_path / "site"
-    assert "site/index.html has the results of 0 of 3 cells and the committed records" in said
+    assert "site/index.html has the results of 0 of 3 implementations and the committed records" in said
     for page in ("index.html", "op/index.html"):
         text = (site / page).read_text()
-        assert "Measuring: 0 of 3" in text
+        assert ("This machine has measured 0 of 3 implementations" in text) is (page == "index.html")
+        assert "none passed" not in text
         assert "NVIDIA H200" in text
     for page in site.rglob("*.html"):
         for url in re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()):

@@ -193,6 +193,24 @@ def test_every_implementation_has_a_row_on_every_device_also_without_records(mad
     assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
 
 
+@pytest.mark.parametrize("status", [Status.ABSENT, Status.ERROR])
+def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, status):
+    waiting = {"status": status, "reason": "r"}
+    sources = [
+        made("base", {("", "default", ""): 0.1}),
+        made("base", whole=waiting, device=EPYC),
+        made("new", whole=waiting, device=EPYC),
+        made("hub", whole=NO_CARD, device=EPYC),
+    ]
+
+    summary = summarize("x", "X", sources)
+
+    found = {view.device.slug: {row.implementation for row in view.rows} for view in summary.devices}
+    everything = {"base", "hub", "new"}
+    here = {} if status is Status.ABSENT else {"amd-epyc-2-cores": everything}
+    assert found == {"nvidia-h200": everything} | here
+
+
 def test_all_views_of_a_device_share_its_measured_peaks():
     records = [
         record("a", 0.1, wl={"name": "w1", "set": "default"}, ceilings={"copy": 4000.0}),

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from workspace import MEASURING, RECORD, WRITE
+from workspace import MEASURED, MEASURING, RECORD
 
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run import schedule
@@ -15,10 +15,12 @@ from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
 
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 SUMMARIZE = """
 import json, os
 needs = json.load(open(os.environ["KBT_NEEDS"]))
-seen = [one["notebook"] for one in needs["cells"]] + [os.path.basename(path) for path in needs["files"]]
+seen = [os.path.basename(one["notebook"]) + ":" + one["status"] for one in needs["cells"]]
+seen += [os.path.basename(path) for path in needs["files"]]
 open("seen.txt", "w").write(" ".join(seen))
 """
 OPTIONS = BuildOptions(environment="current", processes=1)
@@ -40,29 +42,56 @@ def operators(workspace, monkeypatch):
 
 
 def build_shown(workspace, shown, show=lambda: None, options=OPTIONS):
-    """Build, and add to ``shown`` what was published while it ran: what was summarized, and what is unfinished."""
+    """Build, and add to ``shown`` what was published while it ran: what was summarized, and how much was measured."""
 
-    def record(run, unfinished):
+    def record(run):
         workspace.run = run
         seen = {}
         for operator in "ab":
             artifacts = workspace.result(f"{operator}/results/c.md", "combine").artifacts
             seen[operator] = workspace.text(artifacts["seen.txt"]) if artifacts else ""
-        shown.append((seen, {group: (one.done, one.total) for group, one in unfinished.items()}))
+        shown.append((seen, run.measured))
         show()
 
     workspace.run = build(workspace.project, [], options, workspace.recorder, record)
     return shown
 
 
-def test_results_are_shown_before_anything_is_measured_then_each_operator(operators):
+def test_committed_records_are_summarized_before_anything_is_measured_then_each_operator(operators):
     first, second = build_shown(operators, [])
 
-    assert first == ({"a": "", "b": ""}, {"": (0, 4), "a": (0, 2), "b": (0, 2)})
-    assert second == (
-        {"a": "a/impls/other.md a/impls/x.md x.jsonl", "b": ""},
-        {"": (2, 4), "b": (0, 2)},
+    assert first == ({"a": "other.md:unsupported x.md:absent x.jsonl", "b": "y.md:absent y.jsonl"}, (0, 2))
+    assert second == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:absent y.jsonl"}, (1, 2))
+
+
+def test_what_was_summarized_is_not_summarized_again_before_a_measurement(operators):
+    build_shown(operators, [])
+    operators.cell("a/impls/x.md", f"{WRITE}changed = 1", MEASURING)
+
+    first = build_shown(operators, [])[0]
+
+    assert first == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:ok y.jsonl"}, (2, 2))
+
+
+def test_without_measuring_cells_see_committed_records_and_what_was_measured_before(operators):
+    assert operators.build(measure=False).started == ["a/results/c.md:combine", "b/results/c.md:combine"]
+    assert operators.run.measured == (0, 2)
+    assert operators.run.selected == [
+        "a/impls/other.md:a",
+        "a/results/c.md:combine",
+        "b/results/c.md:combine",
+    ]
+    assert operators.build(measure=False).started == []
+    operators.build("b")
+    operators.cell("b/impls/y.md", f"{WRITE}changed = 1", MEASURING)
+    operators.build(measure=False)
+
+    assert operators.text(operators.result("a/results/c.md", "combine").artifacts["seen.txt"]).startswith(
+        "other.md:unsupported x.md:absent"
     )
+    seen = operators.text(operators.result("b/results/c.md", "combine").artifacts["seen.txt"])
+    assert seen == "y.md:ok y.jsonl"
+    assert operators.recorder.started == []
 
 
 @pytest.mark.parametrize("sessions", [0, 1])
