@@ -1,6 +1,5 @@
 """Commands on a full disk, killed at a byte, beside one another, and with an output that cannot be written."""
 
-import errno
 import os
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from builds import latency
 from filelock import FileLock
 from projects import PYTHON, assert_one_line, run_kbt
 
-from kernels_bench_tools.cli.app import run
 from kernels_bench_tools.records.codec import read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Record
@@ -182,14 +180,3 @@ def test_a_notebook_without_cells_is_named(committed, tmp_path):
     done = run_kbt(tmp_path, "run", "prose.md")
 
     assert (done.returncode, done.stderr) == (0, "note: prose.md has no cell to run\n")
-
-
-@pytest.mark.parametrize("code", ["EIO", "EMFILE", "ESTALE"])
-def test_an_error_of_the_system_is_one_line(capsys, code):
-    number = getattr(errno, code)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    assert run(fail, ("check",)) == 2
-    assert os.strerror(number) in capsys.readouterr().err

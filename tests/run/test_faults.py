@@ -3,9 +3,11 @@
 ``KBT_FAULT_KILLS=200`` kills as many builds.
 """
 
+import errno
 import os
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,6 +125,40 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     assert "damaged" not in result.stderr
     assert tree.leftovers() == []
     assert tree.pages() == expected
+
+
+@pytest.fixture(scope="session")
+def failing_calls(tmp_path_factory):
+    """A library that lets one call on a file fail."""
+
+    def build(folder):
+        source = Path(__file__).with_name("failing_calls.c")
+        options = ["-xc", "-shared", "-fPIC", "-O1", str(source), "-o", str(folder / "calls.so"), "-ldl"]
+        subprocess.run(["g++", *options], check=True, timeout=60)
+
+    return once_per_run(tmp_path_factory, "failing_calls", build) / "calls.so"
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE], ids=errno.errorcode.get)
+def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, tmp_path, code):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    cell = "# N\n\n```python id=a outputs=x.txt\nopen('x.txt', 'w').write('1')\n```\n"
+    (tmp_path / "n.md").write_text(cell + "\n```python id=b needs=a\nprint(2)\n```\n")
+    fault = {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path), "FAULT_CODE": str(code)}
+    fault["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")  # so that this is a process of its own
+    failed = 0
+    for call in random.Random(f"{code}").sample(range(300), max(KILLS, 3)):
+        for folder in (".kbt", "site"):
+            shutil.rmtree(tmp_path / folder, ignore_errors=True)
+        broken = run_kbt(tmp_path, "build", "--env", "current", **fault, FAULT_AT=str(call))
+        after = run_kbt(tmp_path, "build", "--env", "current")
+
+        assert "Traceback" not in broken.stderr
+        assert broken.returncode in {0, 1, 2}
+        assert broken.returncode != 2 or os.strerror(code) in broken.stderr
+        assert (after.returncode, after.stdout.splitlines()[-1]) == (0, "site/index.html"), after.stderr
+        failed += broken.returncode > 0
+    assert failed
 
 
 def test_a_cell_that_lacked_space_for_temporary_files_runs_again(small_disk, tmp_path):
