@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 37_800,
+    "kernels_bench_tools": 38_150,
     "kernels_bench_tools/chart": 690,
-    "kernels_bench_tools/cli": 3_740,
+    "kernels_bench_tools/cli": 3_860,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_030,
@@ -20,11 +20,11 @@ LINES = {
     "kernels_bench_tools/operators": 2_750,
     "kernels_bench_tools/records": 2_770,
     "kernels_bench_tools/report": 2_770,
-    "kernels_bench_tools/results": 4_350,
+    "kernels_bench_tools/results": 4_540,
     "kernels_bench_tools/run": 4_740,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 32_500,
+    "tests": 32_650,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -101,7 +101,7 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
     if operator not in known:
         hint = did_you_mean(operator, known, "`kbt list` shows them")
         raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
-    summary = _summaries(project, [operator])[operator]
+    summary = forward_summaries(project, [operator])[operator]
     chosen_device = _device(operator, [summary], device)
     wanted = read_axes(operator, axes, summary)
     nearby = nearest(summary, chosen_device.slug, wanted)
@@ -134,7 +134,7 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     names = [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
     called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
-    summaries = _summaries(project, [name for name in called if name in operators(project)])
+    summaries = forward_summaries(project, [name for name in called if name in operators(project)])
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
     measurements = Measurements(summaries, chosen_device.slug)
     chosen = [choose_for_phase(each, measurements) for each in phases]
@@ -174,7 +174,7 @@ def _measured_effect(project: Project, model: str, device: Device, choices: Phas
     return []
 
 
-def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
+def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
     """Return the summary of each operator's forward passes: committed records, and newer ones of the last build."""
     known, build, summaries = operators(project), last_build(project), {}
     for operator in names:

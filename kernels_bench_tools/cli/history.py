@@ -13,7 +13,7 @@ from kernels_bench_tools.cli.output import print_heading, print_json, terminal_w
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.project import find_project, operators
-from kernels_bench_tools.results.history import TIMED, CauseKind, ChangeKind, Step, read_history
+from kernels_bench_tools.results.history import TIMED, CauseKind, ChangeKind, Step, read_history, record_paths
 from kernels_bench_tools.text import (
     deviation,
     did_you_mean,
@@ -44,8 +44,10 @@ def history(
     known = [*operators(project)]
     operator, _, implementation = (rows, "", "") if rows in known else rows.rpartition("/")
     operator, implementation = (operator, implementation) if operator else (implementation, "")
-    steps = read_history(Repository(project.root), project.operators_folder, operator, implementation)
-    found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
+    paths = [record_paths(operator)]
+    steps = read_history(Repository(project.root), project.operators_folder, paths)
+    found = [one for one in steps if one.row.implementation == (implementation or one.row.implementation)]
+    found = [one for one in found if one.row.workload == (workload or one.row.workload)]
     found = [one for one in found if one.row.device == (device or one.row.device)]
     if not found:
         names = {one.row.workload for one in steps} if workload else {*known}

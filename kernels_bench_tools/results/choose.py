@@ -280,7 +280,11 @@ class Measurements:
             able = len(measured.eligible)
             return able > 0, measured.workload.axes == wanted.axes, able
 
-        return max(self._equal.get(operator, {}).get(_compared(wanted), ()), key=order, default=None)
+        return max(self.all_equal(operator, wanted), key=order, default=None)
+
+    def all_equal(self, operator: str, wanted: Workload) -> Sequence[Measured]:
+        """Return all such workloads."""
+        return self._equal.get(operator, {}).get(_compared(wanted), ())
 
 
 def _compared(workload: Workload) -> tuple[str, frozenset[tuple[str, str]]]:

@@ -7,11 +7,14 @@ once, Benjamini and Hochberg's correction keeps the share of false changes at mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import hypot, log
+from math import hypot, inf, log
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from kernels_bench_tools.git import Commit, Repository
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
@@ -19,9 +22,17 @@ from kernels_bench_tools.records.build import RESULTS, code_digest
 from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner
 from kernels_bench_tools.records.outcome import WORST_LAST
-from kernels_bench_tools.records.record import Labelled, Record, Status
+from kernels_bench_tools.records.record import Environment, Labelled, Provenance, Record, Status
 from kernels_bench_tools.records.settings import OPERATORS
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate
+from kernels_bench_tools.records.summary import (
+    FEWEST_PROCESSES,
+    SMALLEST_EFFECT,
+    DeviceSummary,
+    Estimate,
+    Point,
+    Row,
+    WorkloadSummary,
+)
 from kernels_bench_tools.results.compare import apart, readings
 from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbed
 from kernels_bench_tools.stats import quantiles, ratio_of, student, student_tail
@@ -57,6 +68,11 @@ class CauseKind(Labelled):
 class Cause(NamedTuple):
     kind: CauseKind
     detail: str = ""
+
+    @property
+    def short(self) -> str:
+        """What differs, in the words of a sentence."""
+        return self.detail if self.kind is CauseKind.TOOLCHAIN else self.kind.label
 
     def __str__(self) -> str:
         named = self.detail and self.kind in {CauseKind.TOOLCHAIN, CauseKind.DEVICE}
@@ -125,51 +141,67 @@ def causes(before: Measured, after: Measured) -> list[Cause]:
     return found or [Cause(CauseKind.NOTHING)]
 
 
-def measured(
-    records: Sequence[Record], packages: Mapping[str, str], modules: Mapping[CauseKind, str] | None = None
-) -> Measured:
-    """Return what the processes of a row measured, whose first imported ``packages``.
-
-    ``modules`` are digests that old records lack, see :func:`_modules`.
-    """
-    modules = modules or {}
+def measured(version: Version, modules: Mapping[CauseKind, str] | None = None) -> Measured:
+    """Return what the processes of a row measured; ``modules`` are digests that old records lack, see :func:`modules_then`."""
+    records = version.records
     first = next((record for record in records if record.outcome.ran), records[0])
-    then, env, latency = first.provenance, first.env, first.lat_ms
     axes = {
-        name: str(value) for name, value in first.wl.items() if name not in {"name", "set", "device", "seed"}
+        name: value
+        for name, value in first.wl.items()
+        if name not in {"name", "set", "mode", "device", "seed"}
     }
-    toolchain = {name: version for name, version in packages.items() if name.lower() not in _SUPPORT}
-    for name in ("torch", "triton"):
-        toolchain.pop(name, None)
-    toolchain |= {"torch": env.torch, "Triton": env.triton, "CUDA": env.cuda, "driver": env.driver}
-    toolchain |= {one.repo: (one.commit or one.digest)[:_DIGEST] for one in then.hub}
-    harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST]}
-    if not then.harness_digest:
-        harness["tree"] = modules.get(CauseKind.HARNESS, "")[:_DIGEST]
-    module = then.operator_digest or modules.get(CauseKind.OPERATOR, "")
-    if latency is not None:
-        harness |= {"timer": latency.timer.label, "cache": latency.cache.label}
-    facts: dict[CauseKind, Mapping[str, str | float]] = {
-        CauseKind.CODE: _known({"code": then.code_digest[:_DIGEST]}),
-        CauseKind.OPERATOR: _known({"module": module[:_DIGEST], **axes}),
-        CauseKind.TOOLCHAIN: _known(toolchain),
-        CauseKind.HARNESS: _known(harness),
-        CauseKind.DEVICE: readings(records),
-    }
+    timing = {"timer": first.lat_ms.timer.label, "cache": first.lat_ms.cache.label} if first.lat_ms else {}
+    facts = _facts(
+        first.env, replace(first.provenance, packages=version.packages), axes, timing, modules or {}
+    )
     status = max((record.outcome for record in records), key=WORST_LAST.index)
     if status is Status.OK and any(map(is_disturbed, records)):
         status = Status.DISTURBED
     on_cpu = first.device is not None and first.device.kind == "cpu"
+    facts[CauseKind.DEVICE] = readings(records)
     return Measured(status, estimate(records), len(records), first.ts, facts, on_cpu)
+
+
+def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
+    """Return what a report says of a row."""
+    about = next((one for one in view.workloads if one.name == point.workload), WorkloadSummary(name=""))
+    axes = {**about.axes, "dtype": about.dtype}
+    timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
+    facts = _facts(row.environment, row.provenance, axes, timing, {})
+    facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
+    ends = point.ci_low_ms or 0.0, point.ci_high_ms or inf
+    time = Estimate(point.p50_ms, *ends) if point.p50_ms else None
+    return Measured(point.status, time, point.processes, point.measured, facts, view.device.kind == "cpu")
+
+
+def _facts(
+    env: Environment,
+    then: Provenance,
+    axes: Mapping[str, object],
+    timing: Mapping[str, str],
+    modules: Mapping[CauseKind, str],
+) -> dict[CauseKind, Mapping[str, str | float]]:
+    toolchain = {
+        name: version
+        for name, version in then.packages.items()
+        if name.lower() not in _SUPPORT and name not in {"torch", "triton"}
+    }
+    toolchain |= {"torch": env.torch, "Triton": env.triton, "CUDA": env.cuda, "driver": env.driver}
+    toolchain |= {one.repo: (one.commit or one.digest)[:_DIGEST] for one in then.hub}
+    module = then.operator_digest or modules.get(CauseKind.OPERATOR, "")
+    harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST], **timing}
+    if not then.harness_digest:
+        harness["tree"] = modules.get(CauseKind.HARNESS, "")[:_DIGEST]
+    return {
+        CauseKind.CODE: _known({"code": then.code_digest[:_DIGEST]}),
+        CauseKind.OPERATOR: _known({"module": module[:_DIGEST], **{name: str(axes[name]) for name in axes}}),
+        CauseKind.TOOLCHAIN: _known(toolchain),
+        CauseKind.HARNESS: _known(harness),
+    }
 
 
 def _known(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
-
-
-def measured_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Return the records of each workload that ``records`` of one file are of."""
-    return by_workload(records)[0]
 
 
 @dataclass
@@ -198,6 +230,18 @@ class Step:
     def times(self) -> list[Estimate]:
         """The times before and after, as far as they are known."""
         return [side.estimate for side in (self.before, self.after) if side and side.estimate]
+
+    @property
+    def is_one_measurement(self) -> bool:
+        """Whether both sides are the same measurement."""
+        old, new = self.before, self.after
+        return old is not None and new is not None and (old.time, old.estimate) == (new.time, new.estimate)
+
+    def is_apart(self, other: Step) -> bool:
+        """Return whether both of this step's measurements were before both of another's, or after them."""
+        if other is self or not (self.before and self.after and other.before and other.after):
+            return other is not self
+        return self.after.time <= other.before.time or self.before.time >= other.after.time
 
     @property
     def unexplained(self) -> bool:
@@ -250,12 +294,12 @@ def find_floors(steps: Iterable[Step]) -> Floors:
 
 
 def judge(steps: Sequence[Step], floors: Floors) -> Sequence[Step]:
-    """Set what became of each row, and return the steps; a change of its own does not count as a row's noise."""
+    """Set what became of each row, and return the steps; what lies between two measurements is not their noise."""
     tested: list[tuple[float, Step]] = []
     for step in steps:
         old, new = step.before, step.after
         noise = [
-            abs(log(one.ratio.value)) for one in floors.get(step.row, ()) if one.ratio and one is not step
+            abs(log(one.ratio.value)) for one in floors.get(step.row, ()) if one.ratio and one.is_apart(step)
         ]
         step.floor = max(SMALLEST_EFFECT, *quantiles(noise, [_NOISE])) if noise else SMALLEST_EFFECT
         if old is None or new is None:
@@ -298,12 +342,13 @@ def _chance(step: Step) -> float:
 
 
 @dataclass(frozen=True)
-class _Version:
-    """The records of a row in a commit."""
+class Version:
+    """The records of a row at one time."""
 
-    commit: Commit
     records: Sequence[Record]
     packages: Mapping[str, str]
+    commit: Commit | None = None
+    """Which brought them."""
 
     @property
     def origin(self) -> str:
@@ -312,32 +357,30 @@ class _Version:
         return "" if then.dirty else then.commit
 
 
-def read_history(
-    repository: Repository, operators_folder: Path, operator: str = "", implementation: str = ""
-) -> list[Step]:
+def record_paths(operator: str = "") -> str:
+    """Return the pathspec of the committed records of an operator, or of all."""
+    return f":(literal){operator}/{RESULTS}/records" if operator else f":(glob)**/{RESULTS}/records/*/*.jsonl"
+
+
+def read_history(repository: Repository, operators_folder: Path, paths: Collection[str]) -> list[Step]:
     """Return the steps of rows in the history of the commit that is checked out, by row and time, each judged.
 
     The first step of a row has no measurement before it. What a commit only wrote anew, such as digests, is no step.
-    ``operators_folder`` has the modules of the project's own operators.
+    ``operators_folder`` has the modules of the project's own operators, ``paths`` are pathspecs of record files.
     """
-    folder = (
-        f":(literal){operator}/{RESULTS}/records" if operator else f":(glob)**/{RESULTS}/records/*/*.jsonl"
-    )
     files: dict[str, list[tuple[Commit, str]]] = {}
-    for commit in repository.log(folder):
+    for commit in repository.log(*paths) if paths else ():
         for path, content in commit.files.items():
-            owner = owner_of(path)
-            if content and owner and implementation in {"", owner.implementation}:
+            if content and owner_of(path):
                 files.setdefault(path, []).append((commit, content))
     contents = repository.read([content for found in files.values() for _, content in found])
     rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
-    modules = _modules(repository, operators_folder, rows)
+    modules = modules_then(repository, operators_folder, rows)
     steps = []
     for row in sorted(rows):
         before: Measured | None = None
         for version in rows[row]:
-            own = modules.get((row.operator, version.origin), {})
-            after = measured(version.records, version.packages, own)
+            after = measured(version, modules.get((row.operator, version.origin)))
             steps.append(Step(row, before, after, version.commit))
             before = after
     judge(steps, find_floors(steps))
@@ -346,26 +389,24 @@ def read_history(
 
 def _versions(
     path: str, versions: Sequence[tuple[Commit, str]], contents: Iterator[bytes]
-) -> dict[RowName, list[_Version]]:
+) -> dict[RowName, list[Version]]:
     """Return the measurements of each row of a file, oldest first."""
     owner, known = owner_of(path), dict[bytes, Record]()
     assert owner is not None
     # By the runs that measured it: a commit that writes other fields of the same measurement corrects them.
-    found: dict[str, dict[tuple[tuple[str, int], ...], _Version]] = {}
+    found: dict[str, dict[tuple[tuple[str, int], ...], Version]] = {}
     for commit, _ in versions:
-        records = decode_records(next(contents), path, ignore, owner, known)
-        packages = {record.run: record.provenance.packages for record in reversed(records)}
-        for workload, own in measured_rows(records).items():
-            runs = tuple((record.run, record.process) for record in own)
+        records, here = decode_records(next(contents), path, ignore, owner, known), Version((), {}, commit)
+        for workload, version in rows_of(records).items():
+            runs = tuple((record.run, record.process) for record in version.records)
             of_row = found.setdefault(workload, {})
-            first = of_row[runs].commit if runs in of_row else commit
-            of_row[runs] = _Version(first, own, packages[own[0].run])
+            of_row[runs] = Version(version.records, version.packages, of_row.get(runs, here).commit)
     name = (owner.operator, owner.implementation, next(iter(owner.devices)))
     return {RowName(*name, workload): list(of_row.values()) for workload, of_row in found.items()}
 
 
-def _modules(
-    repository: Repository, operators_folder: Path, rows: Mapping[RowName, Sequence[_Version]]
+def modules_then(
+    repository: Repository, operators_folder: Path, rows: Mapping[RowName, Sequence[Version]]
 ) -> dict[tuple[str, str], dict[CauseKind, str]]:
     """Return digests of what measured and of the operator's module, by operator and commit, for records that lack them.
 
@@ -402,6 +443,29 @@ def _modules(
         }
         for pair, (paths, measures) in asked.items()
     }
+
+
+def rows_of(records: Sequence[Record]) -> dict[str, Version]:
+    """Return the rows of a file of records by workload."""
+    packages = {record.run: record.provenance.packages for record in reversed(records)}
+    return {name: Version(own, packages[own[0].run]) for name, own in by_workload(records)[0].items()}
+
+
+def told(steps: Iterable[Step]) -> str:
+    """Return in one line how many rows changed, and by what."""
+    of_kind = grouped((step.kind, step) for step in steps)
+    parts = []
+    for kind in ChangeKind:
+        found = of_kind.get(kind, [])
+        why = Counter(
+            "unexplained" if one.unexplained else f"by {one.causes[0].short}"
+            for one in found
+            if one.kind in TIMED
+        )
+        by = ", ".join(f"{count} {text}" if len(why) > 1 else text for text, count in why.most_common())
+        if found or kind in TIMED:
+            parts.append(f"{len(found)} {kind.label}" + (f" ({by})" if by else ""))
+    return ", ".join(parts)
 
 
 def owner_of(path: str) -> Owner | None:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_bench_tools.records.device import Device
@@ -24,6 +24,8 @@ from kernels_bench_tools.records.model import (
 from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
 from kernels_bench_tools.results.export import Value, csv_text
+from kernels_bench_tools.results.history import RowName
+from kernels_bench_tools.text import deviation
 
 if TYPE_CHECKING:
     from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice
@@ -261,6 +263,66 @@ class Models:
             calls = [(name, call) for name, found in phases for call in found if call.operator == operator]
             if calls:
                 yield model, calls
+
+
+class Share(NamedTuple):
+    """What a changed time of a kernel is in a forward pass of a model."""
+
+    model: str
+    phase: str
+    ms: float
+    share: float
+    """Of the time of all kernels of the pass, with the fastest implementations."""
+
+    def __str__(self) -> str:
+        return f"{deviation(self.share)} of {self.model} {self.phase}"
+
+
+class InModels:
+    """Finds what changed times are in the passes of models; ``summaries`` are those of all operators."""
+
+    def __init__(self, summaries: Mapping[str, Summary]) -> None:
+        self._summaries = summaries
+
+    @cached_property
+    def _models(self) -> list[ModelTasks]:
+        return [read_model_tasks(key) for key in model_keys(DERIVED)]
+
+    @cache  # noqa: B019 - lives as long as a command
+    def _measured(self, device: str) -> Measurements:
+        from kernels_bench_tools.results.choose import Measurements  # loads numpy
+
+        return Measurements(self._summaries, device)
+
+    @cache  # noqa: B019
+    def _total(self, device: str, model: int, phase: int) -> float:
+        from kernels_bench_tools.results.choose import choose_for_phase
+
+        chosen = choose_for_phase(self._models[model].phases[phase], self._measured(device))
+        found = chosen.estimated or chosen.measured
+        return found.ms if found else 0.0
+
+    def shares(self, row: RowName, difference_ms: float) -> list[Share]:
+        """Return what a difference in a row's time is in each pass that calls its workload.
+
+        Those of the model whose shape it was measured for are first, then the largest share.
+        """
+        found = []
+        for number, model in enumerate(self._models):
+            for index, phase in enumerate(model.phases):
+                calls = sum(task.calls for task in phase.tasks if self._is_called(row, phase, task))
+                total = self._total(row.device, number, index) if calls else 0.0
+                if total:
+                    ms = calls * difference_ms
+                    found.append(Share(model.model, phase.name, ms, ms / total))
+        return sorted(found, key=lambda one: (not row.workload.startswith(one.model), -abs(one.share)))
+
+    def _is_called(self, row: RowName, phase: Phase, task: ModelTask) -> bool:
+        if task.level > 1 or operator_of_module(task.module) != row.operator:
+            return False
+        wanted = called_workload(phase, task)
+        equal = self._measured(row.device).all_equal(row.operator, wanted) if wanted else ()
+        return any(one.workload.name == row.workload for one in equal)
 
 
 def calls_csv(model: ModelReport) -> bytes:

@@ -19,6 +19,8 @@ from kernels_bench_tools.results.history import (
     judge,
     measured,
     read_history,
+    record_paths,
+    rows_of,
 )
 
 THEN = (0.1000, 0.1001, 0.0999)
@@ -28,12 +30,12 @@ HUB = {"hub": [HubKernel(repo="a/b", commit="2")]}
 
 def step(before: list[Record], after: list[Record], workload: str = "a") -> Step:
     row = RowName("op", "mine", "nvidia-h200", workload)
-    sides = [measured(one, one[0].provenance.packages) for one in (before, after)]
+    sides = [measured(next(iter(rows_of(one).values()))) for one in (before, after)]
     return Step(row, sides[0], sides[1])
 
 
 def history(root: Path, *names: str) -> list[Step]:
-    return read_history(Repository(root), root / "operators", *names)
+    return read_history(Repository(root), root / "operators", [record_paths(*names)])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_each_measurement_is_a_step_of_the_commit_that_brought_it(tmp_path):
     (root / "op/results/records/nvidia-h200/mine.jsonl").unlink()
     git(root, "commit", "-qam", "removed")
 
-    found = history(root, "op", "mine")
+    found = history(root, "op")
 
     told = [
         (one.row.workload, one.commit.subject, one.kind, [str(why) for why in one.causes]) for one in found

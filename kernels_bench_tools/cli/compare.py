@@ -1,0 +1,119 @@
+"""``kbt compare``: which rows changed between two states of a project, by how much, and why."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.choose import forward_summaries
+from kernels_bench_tools.cli.output import note_problem, print_json, terminal_width
+from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.records.model_workloads import OPERATORS
+from kernels_bench_tools.results.changes import Place, compare_states
+from kernels_bench_tools.results.history import TIMED, ChangeKind, Measured, RowName, Step, told
+from kernels_bench_tools.results.models import InModels, Share
+from kernels_bench_tools.text import deviation, milliseconds, table, visible
+
+SHOWN = frozenset({ChangeKind.FAILS, ChangeKind.PASSES, *TIMED})
+BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
+_MOST = 200
+"""Rows of a comment; a pull request's may have 65,536 characters."""
+_HEAD = ("row", "base ms", "head ms", "difference", "verdict", "cause", "in a model")
+
+
+def compare(
+    base: Annotated[str, typer.Argument()],
+    head: Annotated[str, typer.Argument()] = "",
+    every: Annotated[bool, typer.Option("--all")] = False,
+    json: opt.Json = False,
+    markdown: bool = False,
+    fail_on: Literal["slower"] | None = None,
+) -> int:
+    """Show which rows changed between two states, by how much, and why.
+
+    A state is a revision, the report.json of a build, or a folder of records. *Slower* and *faster* need intervals apart,
+    more than 0.5 % and the row's noise, and a correction for the number of rows. Rows that were not measured again are left out.
+    Times of two sessions may differ because of the device: `kbt gate` measures both sides in one.
+
+    Args:
+        base (BASE): Such as HEAD~5, origin/main or report.json.
+        head (HEAD): The same. [default: the files as they are]
+        every: Also rows that are the same, new or gone, or have no verdict.
+        markdown: Print a comment for a pull request.
+        fail_on (slower): Exit with 1 if a row is slower, or fails now.
+    """
+    project = find_project(Path.cwd())
+    place = Place(project.root, [*operators(project)], project.operators_folder, note_problem)
+    steps = compare_states(place, base, head)
+    shares = find_shares(project, steps)
+    if json:
+        rows = [
+            {**one.as_data(), "models": [share._asdict() for share in shares.get(one.row, ())]}
+            for one in steps
+        ]
+        print_json({"summary": told(steps), "rows": rows})
+    else:
+        shown = [step for step in steps if every or step.kind in SHOWN]
+        print_steps(steps, shown, shares, markdown=markdown)
+    return FAILURE if fail_on and any(step.kind in BAD for step in steps) else 0
+
+
+def find_shares(project: Project, steps: Iterable[Step]) -> dict[RowName, list[Share]]:
+    """Return what the changed times are in the models whose forward passes call them."""
+    changed = [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]
+    if not changed:
+        return {}
+    in_models = InModels(
+        forward_summaries(project, [name for name in operators(project) if name in OPERATORS])
+    )
+    times = {step.row: step.times for step in changed}
+    return {row: in_models.shares(row, new.value - old.value) for row, (old, new) in times.items()}
+
+
+def print_steps(
+    steps: Sequence[Step], shown: Sequence[Step], shares: dict[RowName, list[Share]], *, markdown: bool
+) -> None:
+    """Print how many rows changed, and a line for each that is shown."""
+    lines = [_line(step, shares.get(step.row, ())) for step in shown]
+    if not markdown:
+        print(visible(told(steps)))
+        if lines:
+            print(visible(table([_HEAD, *lines], right=[1, 2, 3], width=terminal_width())))
+        return
+    print(f"**{_escaped(told(steps))}**")
+    if lines:
+        print(f"\n| {' | '.join(_HEAD)} |\n|{' --- |' * len(_HEAD)}")
+    for line in lines[:_MOST]:
+        print(f"| {' | '.join(map(_escaped, line))} |")
+    if len(lines) > _MOST:
+        print(f"\nand {len(lines) - _MOST} more")
+
+
+def _line(step: Step, shares: Sequence[Share]) -> list[str]:
+    difference = ""
+    if step.ratio:
+        difference = deviation(step.ratio.value - 1)
+        if step.ratio.known:
+            difference += f" [{deviation(step.ratio.low - 1)}, {deviation(step.ratio.high - 1)}]"
+    why = "nothing changed" if step.unexplained else "; ".join(map(str, step.causes))
+    row = f"{step.row.operator}/{step.row.implementation} {step.row.workload}, {step.row.device}"
+    times = [_time(step.before), _time(step.after)]
+    return [row, *times, difference, step.kind.label, why, str(shares[0]) if shares else ""]
+
+
+def _time(side: Measured | None) -> str:
+    if side is None:
+        return ""
+    return milliseconds(side.estimate.value) if side.estimate else side.status.label
+
+
+def _escaped(text: str) -> str:
+    """Return a text of records in a comment: no markup, links or mentions."""
+    plain = html.escape(visible(text), quote=False)
+    return "".join(f"&#{ord(one)};" if one in "\\`*_{}[]()#+!|~@:/" else one for one in plain)
