@@ -147,7 +147,7 @@ def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, 
     fault = {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path), "FAULT_CODE": str(code)}
     fault["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")  # so that this is a process of its own
     failed = 0
-    for call in random.Random(f"{code}").sample(range(300), max(KILLS, 3)):
+    for call in random.Random(f"{code}").sample(range(200), max(KILLS, 4)):
         for folder in (".kbt", "site"):
             shutil.rmtree(tmp_path / folder, ignore_errors=True)
         broken = run_kbt(tmp_path, "build", "--env", "current", **fault, FAULT_AT=str(call))
