@@ -105,10 +105,8 @@ class ChangedModel:
 
     def called(self, forward: Callable[[], Any]) -> set[str]:
         with self.active():
-            called = first_calls(
-                forward, {path: module for path, module in self.instances.items() if path != _WHOLE}
-            )
-        return called.keys() | {_WHOLE} & self.instances.keys()
+            parts = {path: module for path, module in self.instances.items() if path != _WHOLE}
+            return first_calls(forward, parts).keys() | {_WHOLE} & self.instances.keys()
 
     def first_calls(self, forward: Callable[[], Any]) -> Iterator[tuple[ModuleCall, ModuleCall]]:
         """Yield a call of each changed module: of the model, and the same of the changed one.
@@ -120,10 +118,8 @@ class ChangedModel:
         of_kind: dict[object, list[str]] = {}
         for path, module in self.instances.items():
             if path in modules:
-                shapes = (
-                    () if _is_attention(module) else tuple(weight.shape for weight in module.parameters())
-                )
-                of_kind.setdefault((type(module), shapes), []).append(path)
+                weights = () if _is_attention(module) else module.parameters()
+                of_kind.setdefault((type(module), *(weight.shape for weight in weights)), []).append(path)
         paths = {same[0]: same for same in of_kind.values()}
         plain = first_calls(forward, {path: modules[path] for path in paths})
         with self.active():

@@ -101,17 +101,11 @@ class Comparison:
         )
         if kinds != wanted or isinstance(ours, tuple) is not isinstance(theirs, tuple):
             a_tuple = "a tuple of " if isinstance(ours, tuple) and not isinstance(theirs, tuple) else ""
-            raise EffectError(
-                f"{name} returns {a_tuple}{', '.join(kinds) or 'nothing'} with it, not {', '.join(wanted)}"
-            )
-        limit = max(
-            (
-                dtype_tolerance(tensor.dtype).rtol * (HALF_FACTOR if tensor.dtype.itemsize == 2 else 1)
-                for tensor in expected
-            ),
-            default=0.0,
-        )
-        limit *= 1 if level == 1 else BLOCK_FACTOR
+            returned, right = ", ".join(kinds) or "nothing", ", ".join(wanted)
+            raise EffectError(f"{name} returns {a_tuple}{returned} with it, not {right}")
+        dtypes = {tensor.dtype for tensor in expected}
+        limits = (dtype_tolerance(it).rtol * (HALF_FACTOR if it.itemsize == 2 else 1) for it in dtypes)
+        limit = max(limits, default=0.0) * (1 if level == 1 else BLOCK_FACTOR)
         of_part = HARD_CAP * limit
         # Of experts that are tied either may be chosen, which changes a row.
         if isinstance(call.module, FusedMoE):
@@ -119,20 +113,20 @@ class Comparison:
             found, expected = ([tensor[untied] for tensor in tensors] for tensors in (found, expected))
         elif has_experts(call.module):
             limit, of_part = ROUTER_FACTOR * limit, inf
-        for number, (mine, right) in enumerate(zip(found, expected, strict=True)):
-            differs = (
-                f"{name} computes something else with the implementation{when}: output {number} differs by"
-            )
-            if not (error := relative_error(mine, right)) <= limit:
-                raise EffectError(f"{differs} {error:.2g} of its norm")
-            if not (error := error_of_parts(mine, right)) <= of_part:
-                raise EffectError(f"{differs} {error:.2g} of the norm of a row or column")
-        if not self._changed.in_place:
-            given = zip(changed.inputs, (*args, *named.values()), strict=True)
-            if not all(same_bits(before, after) for before, after in given if isinstance(before, Tensor)):
+        other = f"{name} computes something else with the implementation{when}"
+        for number, both in enumerate(zip(found, expected, strict=True)):
+            if not (error := relative_error(*both)) <= limit:
+                raise EffectError(f"{other}: output {number} differs by {error:.2g} of its norm")
+            if not (error := error_of_parts(*both)) <= of_part:
                 raise EffectError(
-                    f"{name} overwrites its input with the implementation, which does not declare in_place=True"
+                    f"{other}: output {number} differs by {error:.2g} of the norm of a row or column"
                 )
+        given = zip(changed.inputs, (*args, *named.values()), strict=True)
+        tensors = ((before, after) for before, after in given if isinstance(before, Tensor))
+        if not self._changed.in_place and not all(same_bits(*both) for both in tensors):
+            raise EffectError(
+                f"{name} overwrites its input, and the implementation does not declare in_place=True"
+            )
 
     def whole(self) -> dict[str, float]:
         def logits(side: str) -> Tensor:

@@ -76,9 +76,7 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
             msgspec.structs.force_setattr(self, "num_key_value_heads", self.num_attention_heads)
         if not self.head_dim:
             if self.hidden_size % self.num_attention_heads:
-                raise ValueError(
-                    "hidden_size is not a multiple of num_attention_heads, and there is no head_dim"
-                )
+                raise ValueError("hidden_size is not a multiple of num_attention_heads, without head_dim")
             msgspec.structs.force_setattr(self, "head_dim", self.hidden_size // self.num_attention_heads)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads is not a multiple of num_key_value_heads")
@@ -101,14 +99,8 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
 
 
 _COMMON = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "vocab_size",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "model_type",
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("vocab_size", "max_position_embeddings", "rms_norm_eps", "model_type"),
 )
 _OPTIONAL = ("source", "num_key_value_heads", "head_dim", "tie_word_embeddings", "dtype")
 _OTHER_NAMES = {
@@ -217,11 +209,10 @@ def splitting_problems(config: ModelConfig, size: int) -> list[str]:
     counts = {
         "num_attention_heads": config.num_attention_heads,
         "padded vocab_size": config.padded_vocab_size,
+        f"intermediate_size{' of an expert' if config.experts else ''}": (
+            config.experts or config
+        ).intermediate_size,
     }
-    if config.experts:
-        counts["intermediate_size of an expert"] = config.experts.intermediate_size
-    else:
-        counts["intermediate_size"] = config.intermediate_size
     wrong = [f"{name} {count}" for name, count in counts.items() if count % size]
     keys = config.num_key_value_heads
     if max(keys, size) % min(keys, size):

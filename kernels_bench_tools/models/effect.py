@@ -196,17 +196,9 @@ class _EffectRecords:
         """Return the record of samples, in milliseconds by side; ``fields`` are those of :class:`Effect`."""
         request = self._context.effect
         assert request
-        latencies = {
-            side: summarize(
-                [Call(ms) for ms in times],
-                timer=timer,
-                cache=CacheState.HOT,
-                input_sets=1,
-                warmup=2 * WARM_ROUNDS,
-                stop_reason="max_seconds",
-            )
-            for side, times in samples.items()
-        }
+        how: dict[str, Any] = {"timer": timer, "cache": CacheState.HOT, "warmup": 2 * WARM_ROUNDS}
+        how |= {"input_sets": 1, "stop_reason": "max_seconds"}
+        latencies = {side: summarize([*map(Call, times)], **how) for side, times in samples.items()}
         effect = Effect(
             model=request.model,
             others=[other.implementation for other in request.others],

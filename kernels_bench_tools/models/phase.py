@@ -85,7 +85,11 @@ class PhaseMeasurement:
         and in decoding for shorter contexts: none of the records counts if one differs, or a weight has changed.
         """
         changed, forward, compare = self._changed, self._forward, self._compare
-        weights = self._fingerprints()
+
+        def fingerprints() -> dict[str, int]:
+            return {name: fingerprint(weight) for name, weight in self._model.named_parameters()}
+
+        weights = fingerprints()
         blocks: dict[Key, ModuleCalls] = {}
         if isinstance(changed, ChangedModel):
             for call, other in changed.first_calls(forward):
@@ -126,12 +130,9 @@ class PhaseMeasurement:
             forward.shorten()
             compare.instances(blocks, " with shorter contexts")
         compare.whole()
-        after = self._fingerprints()
+        after = fingerprints()
         if overwritten := [name for name, weight in weights.items() if after[name] != weight]:
             raise EffectError(f"the implementation changes weights of the model, such as {overwritten[0]}")
-
-    def _fingerprints(self) -> dict[str, int]:
-        return {name: fingerprint(weight) for name, weight in self._model.named_parameters()}
 
     def _block(
         self, key: Key, block: ModuleCalls, make_record: MakeRecord, saved: dict[Key, tuple[float, float]]
@@ -155,18 +156,16 @@ class PhaseMeasurement:
             predicted = max(median(samples["baseline"]) - less, 0.0)
         else:
             if not self._changed.in_place:
-                for given in first.inputs:
-                    if (
-                        isinstance(given, Tensor)
-                        and given.is_floating_point()
-                        and not isinstance(given, nn.Parameter)
-                    ):
+                tensors = (
+                    x for x in first.inputs if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
+                )
+                for given in tensors:
+                    if given.is_floating_point():
                         given.copy_(given.roll(1, -1))
                 with self._compare.side("candidate"):
                     output = call()
-                self._compare.module(
-                    block.name, block.level, first, first, output, " after its inputs changed"
-                )
+                changed = " after its inputs changed"
+                self._compare.module(block.name, block.level, first, first, output, changed)
             less = median(samples["baseline"]) - median(samples["candidate"])
             if self._cuda:
                 for side in SIDES[:2]:

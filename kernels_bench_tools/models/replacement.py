@@ -92,30 +92,14 @@ def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any
         attentions[name] = before
 
 
-def _silu_and_mul(_: SiluAndMul, call: _Caller, x: Tensor) -> Any:
-    return call(*x.chunk(2, dim=-1)) if call.layout else call(x)
-
-
 def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
     cos, sin = module.cos_sin_cache[positions].chunk(2, dim=-1)
     heads = (x.unflatten(-1, (-1, module.head_size))[None] for x in (query, key))
     return tuple(x[0].flatten(1) for x in call(*heads, cos, sin))
 
 
-def _prefill(module: FlashAttnPrefill, call: _Caller, *args: Any) -> Any:
-    return partial(FlashAttnPrefill.forward, module, attend=call)(*args)
-
-
-def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    return call(x, weight) if bias is None else call(x, weight, bias)
-
-
-def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -> Any:
-    return call(weight, input_ids)
-
-
-def _same(_: nn.Module, call: _Caller, *args: Tensor) -> Any:
-    return call(*args)
+def _same(_: nn.Module, call: _Caller, *args: Tensor | None) -> Any:
+    return call(*(given for given in args if given is not None))
 
 
 def _mlp(module: LlamaMLP, call: _Caller, x: Tensor) -> Any:
@@ -134,16 +118,26 @@ def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: 
 ADAPTERS: dict[str, tuple[Adapter, ...]] = {
     "rms_norm": (Adapter(RMSNorm, _rms_norm), Adapter("RMSNorm", _rms_norm)),
     "activation": (
-        Adapter(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+        Adapter(
+            SiluAndMul,
+            lambda _, call, x: call(*x.chunk(2, dim=-1)) if call.layout else call(x),
+            activation.GROUPS["swiglu"],
+            layouts=("", "two_tensors"),
+        ),
         Adapter("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
     ),
     "rotary": (Adapter(RotaryEmbedding, _rotary),),
-    "embedding": (Adapter(Embedding, _embedding),),
-    "flash_attn": (Adapter(FlashAttnPrefill, _prefill), Adapter("Attention", _transformers_attention)),
+    "embedding": (Adapter(Embedding, lambda _, call, ids, weight: call(weight, ids)),),
+    "flash_attn": (
+        Adapter(
+            FlashAttnPrefill, lambda module, call, *args: type(module).forward(module, *args, attend=call)
+        ),
+        Adapter("Attention", _transformers_attention),
+    ),
     "grouped_gemm": (Adapter(MoEGroupedGemm, _same),),
     "mlp": (Adapter(LlamaMLP, _mlp),),
     "moe": (Adapter(FusedMoE, _moe),),
-    "matmul": (Adapter(Linear, _linear, GROUPS["linear"]),),
+    "matmul": (Adapter(Linear, _same, GROUPS["linear"]),),
     "paged_attention": (Adapter(FlashAttnDecode, _same),),
 }
 """By operator."""
@@ -207,7 +201,7 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
             known = ", ".join(ADAPTERS)
             raise ReplacementError(f"no module of a model calls {operator.name}; they call {known}")
         computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
-        found = False
+        before = len(replacement.instances)
         for adapter in ADAPTERS[operator.name]:
             name, group = adapter.name, adapter.group
             if group and group not in computed:
@@ -222,8 +216,7 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
                 call = _Caller(operator, given.function, given.prepare, task.layout)
                 replacement.instances[path] = module
                 replacement.forwards[path] = partial(adapter.forward, module, call)
-                found = True
-        if not found:
+        if len(replacement.instances) == before:
             names = " or ".join(dict.fromkeys(adapter.name for adapter in ADAPTERS[operator.name]))
             raise ReplacementError(f"the model has no module {names}")
         replacement.in_place |= task.in_place

@@ -108,7 +108,9 @@ def gradient_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     q, k, v, causal = inputs
     yield "queries x30", (q * 30, k, v, causal)  # exp overflows unless the maximum is subtracted
-    yield "dominating keys", (q, _with_dominating_keys(k), v, causal)  # the maximum comes late
+    dominating = k.clone()
+    dominating[:, [k.shape[1] // 2, -1]] *= 30
+    yield "dominating keys", (q, dominating, v, causal)  # the maximum comes late
     yield "equal keys", (q, k[:, :1].expand_as(k).contiguous(), v, causal)  # the plain mean of v
     yield "equal values", (q, k, helpers.constant_rows(v), causal)  # weights sum to 1
     yield "heads first in memory", (*(helpers.transposed(value, 1) for value in (q, k, v)), causal)
@@ -152,12 +154,6 @@ def _to_fp8(x: Tensor) -> Tensor:
 
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
     return keys.repeat_interleave(q.shape[2] // keys.shape[2], dim=2)
-
-
-def _with_dominating_keys(k: Tensor) -> Tensor:
-    changed = k.clone()
-    changed[:, [k.shape[1] // 2, -1]] *= 30
-    return changed
 
 
 def _random(
@@ -207,22 +203,16 @@ OPERATOR = Operator(
             _workload("causal_S8192_H32_KV8", 8192, heads=(32, 8), causal=True),
         ],
         # One token, a few drafted ones, or a chunk of a prompt; all attend to the whole cache.
-        "decode": [
-            _workload(f"decode_Q{queries}_KV8192", queries, keys=8192, heads=(32, 8))
-            for queries in (1, 8, 64)
-        ],
+        "decode": [_workload(f"decode_Q{n}_KV8192", n, keys=8192, heads=(32, 8)) for n in (1, 8, 64)],
         # Sizes and dtype of TrainScale.
         "trainscale": [
-            _workload(
-                f"trainscale_causal_S{length}", length, batch=2, heads=(32, 32), causal=True, dtype="float16"
-            )
-            for length in (2048, 8192)
+            _workload(f"trainscale_causal_S{n}", n, batch=2, heads=(32, 32), causal=True, dtype="float16")
+            for n in (2048, 8192)
         ],
         "cpu": [
-            _workload("cpu_S128", 128, **_SMALL),
-            _workload("cpu_S256", 256, **_SMALL),
-            _workload("cpu_causal_S128", 128, causal=True, **_SMALL),
-            _workload("cpu_causal_S256", 256, causal=True, **_SMALL),
+            _workload(f"cpu_{name}S{length}", length, causal=bool(name), **_SMALL)
+            for name in ("", "causal_")
+            for length in (128, 256)
         ],
         "cpu_bfloat16": [
             _workload(f"cpu_bf16_{name}S{length}", length, causal=bool(name), heads=(4, 4), head_dim=64)

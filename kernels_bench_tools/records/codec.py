@@ -122,14 +122,8 @@ def decode_records(
         if named == _MOST_PROBLEMS:
             report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))
             break
-        report(
-            RecordError(
-                f"{where}:{number}",
-                what,
-                "Each line is one record as run_benchmark writes it",
-                "Remove the line or measure again with `kbt run`",
-            )
-        )
+        expected, remedy = "Each line is one record", "Remove the line or measure again with `kbt run`"
+        report(RecordError(f"{where}:{number}", what, expected, remedy))
     return list(records.values())
 
 
@@ -195,17 +189,17 @@ def _decode(line: bytes) -> Record:
     except (msgspec.MsgspecError, ValueError) as error:
         text = str(error)[:300]
         raise ValueError(text if text.isprintable() else ascii(text)[1:-1]) from None
-    names = {"op": record.op, "wl.name": record.wl.get("name", "")}
-    if (effect := record.effect) is not None:
-        names |= {"effect.model": effect.model} | dict.fromkeys(["effect.others"], "/".join(effect.others))
-    for field, name in [
-        ("impl", record.impl),
-        *((field, name) for field, name in names.items() if name != ""),
-    ]:
-        # They become parts of paths.
-        parts = name.split("/") if field in {"op", "effect.others"} and isinstance(name, str) else [name]
-        if not all(isinstance(part, str) and is_file_name(part) for part in parts):
-            raise ValueError(f"{field} is not a name: {ascii(name)[:200]}")
+    effect, name = record.effect, record.wl.get("name", "")
+    parts = {"impl": [record.impl], "op": record.op.split("/") if record.op else []}
+    parts["wl.name"] = [] if name == "" else [name if isinstance(name, str) else ""]
+    if effect is not None:
+        parts["effect.model"] = [effect.model] if effect.model else []
+        parts["effect.others"] = [part for other in effect.others for part in other.split("/")]
+    for field, names in parts.items():  # which become parts of paths
+        if not all(map(is_file_name, names)):
+            raise ValueError(
+                f"{field} is not a name: {ascii(name if field == 'wl.name' else '/'.join(names))[:200]}"
+            )
     ran = list(filter(None, [record.lat_ms, *((effect.baseline, effect.again) if effect else ())]))
     others = record.quantities or Quantities()
     times = [one.p50 for one in (others.device_hot, others.host_submit, others.e2e) if one is not None]
@@ -239,36 +233,30 @@ def append_record(path: Path, record: Record) -> None:
     write_records(path, [record], before=read_file(path) if path.exists() else b"")
 
 
+_SHARED: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}, "ceilings": {}}
+"""Fields that the records of a run share, with what they are where they are left out."""
+
+
 def share_fields(records: Iterable[Record]) -> list[Record]:
     """Return records as they are committed: fields that a run's records share are on the first of them only."""
     first: dict[str, Record] = {}
-    return [
-        record
-        if (origin := first.setdefault(record.run, record)) is record
-        else _without_shared(record, origin)
-        for record in records
-    ]
-
-
-def _without_shared(record: Record, origin: Record) -> Record:
-    """Return the record without the fields in which it equals the first record of its run."""
-    shared: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}, "ceilings": {}}
-    shared = {name: empty for name, empty in shared.items() if getattr(record, name) == getattr(origin, name)}
-    if record.provenance == _shared_provenance(origin, record):
-        shared["provenance"] = Provenance(seed=record.provenance.seed)
-    return replace(record, **shared)
+    written = []
+    for record in records:
+        if (origin := first.setdefault(record.run, record)) is not record:
+            left_out = {n: empty for n, empty in _SHARED.items() if getattr(record, n) == getattr(origin, n)}
+            if record.provenance == _shared_provenance(origin, record):
+                left_out["provenance"] = Provenance(seed=record.provenance.seed)
+            record = replace(record, **left_out)
+        written.append(record)
+    return written
 
 
 def _with_shared(record: Record, origin: Record) -> Record:
-    """Return the record with the fields that :func:`_without_shared` removed."""
-    return replace(
-        record,
-        env=record.env if record.env != Environment() else origin.env,
-        device=record.device or origin.device,
-        sentinels=record.sentinels or origin.sentinels,
-        ceilings=record.ceilings or origin.ceilings,
-        provenance=record.provenance if record.provenance.harness else _shared_provenance(origin, record),
-    )
+    """Return the record with the fields that :func:`share_fields` left out."""
+    known = {n: getattr(origin, n) for n, empty in _SHARED.items() if getattr(record, n) == empty}
+    if not record.provenance.harness:
+        known["provenance"] = _shared_provenance(origin, record)
+    return replace(record, **known)
 
 
 def _shared_provenance(origin: Record, record: Record) -> Provenance:
@@ -292,16 +280,15 @@ def thin_record(record: Record) -> Record:
 
 
 def _thinned(latency: Latency, count: int) -> Latency:
+    """Return a latency with that many samples, to five digits: a fiftieth of the smallest difference that counts."""
+
+    def rounded(value: float | None) -> Any:
+        return None if value is None else float(f"{value:.5g}")
+
+    names = ("p10", "p50", "p90", "mean", "iqr", "ci_low", "ci_high", "tail_ratio", "drift")
     times = latency.raw_times
     if len(times) > count:
         times = [times[index * len(times) // count] for index in range(count)]
-    latency = replace(latency, raw_times=[_rounded(time) for time in times])
-    for name in ("p10", "p50", "p90", "mean", "iqr", "ci_low", "ci_high", "tail_ratio", "drift"):
-        value = getattr(latency, name)
-        setattr(latency, name, None if value is None else _rounded(value))
-    return latency
-
-
-def _rounded(value: float) -> float:
-    """Return the value to five digits: a fiftieth of the smallest difference that counts as one."""
-    return float(f"{value:.5g}")
+    return replace(
+        latency, raw_times=[*map(rounded, times)], **{name: rounded(getattr(latency, name)) for name in names}
+    )

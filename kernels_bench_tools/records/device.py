@@ -19,13 +19,8 @@ _LISTED_GPU = re.compile(r"^(?:GPU (?P<index>\d+):|\s+MIG ).*\(UUID: (?P<uuid>[^
 """A GPU in the list of ``nvidia-smi -L``, or, indented below it, an instance of it."""
 
 _CPU_IDENTITY = (
-    "vendor_id",
-    "cpu family",
-    "model",
-    "stepping",
-    "CPU implementer",
-    "CPU part",
-    "CPU revision",
+    *("vendor_id", "cpu family", "model", "stepping"),
+    *("CPU implementer", "CPU part", "CPU revision"),
 )
 
 

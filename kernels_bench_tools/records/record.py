@@ -24,16 +24,10 @@ Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """GB/s or TFLOP/s, or a ratio of two of them."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Axis: TypeAlias = (
-    str
-    | float
-    | bool
-    | Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
-    | list[Any]
-    | dict[str, Any]
-    | None
-)
-"""A value in the description of a workload. Longer integers could not be divided."""
+Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+"""Longer ones could not be divided."""
+Axis: TypeAlias = str | float | bool | Integer | list[Any] | dict[str, Any] | None
+"""A value in the description of a workload."""
 
 
 class Labelled(StrEnum):
@@ -71,8 +65,13 @@ class Status(Labelled):
     @property
     def ran(self) -> bool:
         """Whether the implementation ran to its end, so that a latency exists."""
-        ran = Status.OK, Status.DISTURBED, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED
-        return self in ran
+        return self in {
+            Status.OK,
+            Status.DISTURBED,
+            Status.INCORRECT,
+            Status.EXCEEDS_PHYSICS,
+            Status.REJECTED,
+        }
 
     @property
     def failed(self) -> bool:
@@ -118,24 +117,16 @@ class Flag(Labelled):
     NONDETERMINISTIC = "nondeterministic", "not deterministic", "two equal calls gave different bits"
     IN_PLACE = "in_place", "in place", "it overwrites its inputs; making fresh ones is not part of the time"
     PREPARED = "prepared", "parameters prepared", "weights or tables were converted once, outside of the time"
-    APPROXIMATE = (
-        "approximate",
-        "",
-        "it declares a lower precision, is judged by that, and ranked after exact ones",
-    )
+    APPROXIMATE = "approximate", "", "it declares a lower precision, is judged by that, and ranked last"
     FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
     HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
     NEAR_FLOOR = "near_floor", "near launch overhead", "the time is less than five empty kernels"
     TIMER_DISAGREEMENT = (
         "timer_disagreement",
         "timers disagree",
-        "CUDA events exceed the kernels by over a pair's cost",
+        "events exceed kernels by over a pair's cost",
     )
-    PROFILER_SLOWED = (
-        "profiler_slowed",
-        "timed without profiler",
-        "the profiler slows it: CUDA events timed it",
-    )
+    PROFILER_SLOWED = "profiler_slowed", "timed without profiler", "it slows it down: CUDA events timed it"
     OUTLIERS = "outliers", "", "the mean is more than a tenth above the median: some calls took much longer"
     """Found in summaries, from all samples; not in records."""
     DRIFT = "drift", "", "the last third of the samples differs from the first by more than 1 %"
@@ -144,13 +135,13 @@ class Flag(Labelled):
     DISTURBED = (
         "disturbed",
         "busy machine",
-        "its threads waited for cores, or some calls took much longer: no rank",
+        "threads waited for cores, or some calls took much longer: no rank",
     )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",
         "device speed differs",
-        "reference kernels ran at another speed, even when repeated",
+        "reference kernels ran at another speed, also when repeated",
     )
 
 

@@ -56,12 +56,27 @@ class Limits(NamedTuple):
 
 def assess(work: Work, ms: float, dtype: str, limits: Limits) -> RooflineResult:
     """Return what bounds a call, how close it is to that bound, and whether its time is above the roofline."""
-    regime = _regime(work, ms, dtype, limits)
-    above = _impossible(work, ms, dtype, limits)
-    roofline = (
-        None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, limits.peaks, regime)
-    )
-    return RooflineResult(regime, roofline, above)
+    peaks, null_ms, cache_bytes, _ = limits
+    traffic, names = traffic_peak(work, peaks), _matmuls(dtype, peaks)
+    roofline = None
+    if ms < LAUNCH_FACTOR * null_ms:
+        regime = Regime.LAUNCH
+    # The ridge, FLOP/s over bytes/s: with fewer FLOPs per byte, memory is the bound.
+    elif traffic and names and work.flops > work.bytes_moved * peaks[names[0]] * 1e12 / (traffic[1] * 1e9):
+        regime = Regime.COMPUTE
+    elif work.bytes_moved < cache_bytes / 2:
+        regime = Regime.L2
+    else:
+        regime = Regime.HBM if work.bytes_moved > 4 * cache_bytes else Regime.TRANSITION
+    if regime is Regime.COMPUTE and ms > 0:
+        achieved = work.flops / ms / 1e9
+        # A rate above the dtype's own peak was computed in the other one, such as TF32.
+        name = next((name for name in names if achieved <= peaks[name]), names[0])
+        roofline = Roofline(ceiling=name, value=peaks[name], fraction=achieved / peaks[name])
+    elif traffic and regime is not Regime.LAUNCH and ms > 0:
+        fraction = work.bytes_moved / ms / 1e6 / traffic[1]
+        roofline = Roofline(ceiling=traffic[0], value=traffic[1], fraction=fraction)
+    return RooflineResult(regime, roofline, _impossible(work, ms, dtype, limits))
 
 
 def implausible(record: Record, work: Work | None, dtype: str, limits: Limits) -> str:
@@ -77,19 +92,6 @@ def implausible(record: Record, work: Work | None, dtype: str, limits: Limits) -
         return f"its rate is {bound.fraction:.3g} times the measured peak ({bound.ceiling})"
     # Without the size of the cache, all bytes may have been in it.
     return _impossible(work, ms, dtype, limits._replace(cache_bytes=limits.cache_bytes or work.bytes_moved))
-
-
-def _regime(work: Work, ms: float, dtype: str, limits: Limits) -> Regime:
-    peaks, null_ms, cache_bytes, _ = limits
-    if ms < LAUNCH_FACTOR * null_ms:
-        return Regime.LAUNCH
-    traffic, names = traffic_peak(work, peaks), _matmuls(dtype, peaks)
-    # The ridge, FLOP/s over bytes/s: with fewer FLOPs per byte, memory is the bound.
-    if traffic and names and work.flops > work.bytes_moved * peaks[names[0]] * 1e12 / (traffic[1] * 1e9):
-        return Regime.COMPUTE
-    if work.bytes_moved < cache_bytes / 2:
-        return Regime.L2
-    return Regime.HBM if work.bytes_moved > 4 * cache_bytes else Regime.TRANSITION
 
 
 def traffic_peak(work: Work, peaks: Mapping[str, float]) -> tuple[str, float] | None:
@@ -123,21 +125,6 @@ def _comparable(dtype: str) -> Sequence[str]:
 
 def _matmuls(dtype: str, peaks: Mapping[str, float]) -> list[str]:
     return [name for name in _comparable(dtype) if name in peaks]
-
-
-def _roofline(
-    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], regime: Regime
-) -> Roofline | None:
-    if regime is Regime.COMPUTE:
-        achieved = work.flops / ms / 1e9
-        names = _matmuls(dtype, peaks)
-        # A rate above the dtype's own peak was computed in the other one, such as TF32.
-        name = next((name for name in names if achieved <= peaks[name]), names[0])
-        return Roofline(ceiling=name, value=peaks[name], fraction=achieved / peaks[name])
-    found = traffic_peak(work, peaks)
-    if found is None:
-        return None
-    return Roofline(ceiling=found[0], value=found[1], fraction=work.bytes_moved / ms / 1e6 / found[1])
 
 
 def _impossible(work: Work, ms: float, dtype: str, limits: Limits) -> str:

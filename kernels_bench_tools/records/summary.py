@@ -72,7 +72,7 @@ class Verdict(Labelled):
     SEPARATE = (
         "separate",
         "measured separately",
-        "at another time, and the device was not equally fast then, or may not have been",
+        "at another time, when the device may have had another speed",
     )
     FEW_PROCESSES = "few_processes", "no verdict", "one of the two was measured in fewer than three processes"
     """Its interval lacks the variation between processes."""

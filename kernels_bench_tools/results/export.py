@@ -23,8 +23,8 @@ from kernels_bench_tools.records.summary import (
 from kernels_bench_tools.results.metrics import (
     HOST_TIMES,
     LATENCY,
-    METRICS,
     SPEEDUP,
+    csv_metrics,
     shown_metrics,
     speedup_with_interval,
 )
@@ -91,8 +91,7 @@ def latency_csv(summary: Summary) -> str:
     }
     metrics: Columns = {
         metric.csv_title: lambda it, metric=metric: metric.csv_value(it.point)  # type: ignore[misc]
-        for metric in METRICS
-        if metric.csv_title
+        for metric in csv_metrics()
     }
     columns = _FIRST | axes | _TIMES | metrics | _LAST
     return csv_text([*columns], ([value(cell) for value in columns.values()] for cell in _cells(summary)))

@@ -122,6 +122,10 @@ def chart_title(chart: str) -> str:
     return " or ".join(dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart))
 
 
+def csv_metrics() -> list[Metric]:
+    return [metric for metric in METRICS if metric.csv_title]
+
+
 def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
     """Return the metrics of a view for its summary, those with a chart first; host times only where they were measured."""
     points = [point for row in view.rows for point in row.points]

@@ -90,32 +90,24 @@ class RotaryEmbedding(nn.Module):
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return query and key (tokens, heads * head_size), rotated; ``positions`` is (tokens,)."""
         cos, sin = self.cos_sin_cache[positions].chunk(2, dim=-1)
-        query, key = rotary.reference(self._heads(query), self._heads(key), cos, sin)
-        return query[0].flatten(1), key[0].flatten(1)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """Return (1, tokens, heads, head_size)."""
-        return x.unflatten(-1, (-1, self.head_size))[None]
+        # (1, tokens, heads, head_size)
+        q, k = (x.unflatten(-1, (-1, self.head_size))[None] for x in (query, key))
+        q, k = rotary.reference(q, k, cos, sin)
+        return q[0].flatten(1), k[0].flatten(1)
 
 
 def _cos_and_sin(width: int, positions: int, base: float, scaling: RopeScaling | None) -> Tensor:
     """Return the cosines and sines (positions, width) of all angles, in the default dtype."""
     frequency = 1 / base ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
     if scaling:
-        frequency = _stretched(frequency, scaling)
+        # Long waves are stretched by the factor, short ones kept, and those between blended: ``rope_type`` "llama3"
+        # of Hugging Face transformers, whose formula a test compares.
+        turns = scaling.original_max_position_embeddings * frequency / (2 * math.pi)
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (kept + (1 - kept) / scaling.factor)
     angle = torch.outer(torch.arange(positions, dtype=torch.float32), frequency)
     return torch.cat((angle.cos(), angle.sin()), dim=-1).to(torch.get_default_dtype())
-
-
-def _stretched(frequency: Tensor, scaling: RopeScaling) -> Tensor:
-    """Return Llama 3's frequencies: long waves stretched by ``factor``, short ones kept, and those between blended.
-
-    Source: ``rope_type`` "llama3" of Hugging Face transformers, whose formula a test compares.
-    """
-    turns = scaling.original_max_position_embeddings * frequency / (2 * math.pi)
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return frequency * (kept + (1 - kept) / scaling.factor)
 
 
 class StoreKVCache(nn.Module):

@@ -194,13 +194,11 @@ class LlamaAttention(nn.Module):
         keys = self.num_kv_heads * self.head_dim
         q, k, v = qkv.split([self.num_heads * self.head_dim, keys, keys], dim=-1)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = (self._normalize(norm, x) for norm, x in ((self.q_norm, q), (self.k_norm, k)))
+            both = (self.q_norm, q), (self.k_norm, k)
+            q, k = (norm(x.unflatten(-1, (-1, self.head_dim))).flatten(1) for norm, x in both)
         q, k = self.rotary_emb(positions, q, k)
         q, k, v = (x.unflatten(-1, (-1, self.head_dim)) for x in (q, k, v))
         return self.o_proj(self._attend(q, k, v).flatten(1))
-
-    def _normalize(self, norm: RMSNorm, x: Tensor) -> Tensor:
-        return norm(x.unflatten(-1, (-1, self.head_dim))).flatten(1)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return (tokens, heads, head_dim): the first sequences decode, the others prefill."""
