@@ -128,3 +128,16 @@ def batch_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     entries = {n for n, value in enumerate(inputs) if isinstance(value, Tensor) and value.dim() == x.dim()}
     for index in range(len(x)):
         yield index, tuple(value[index] if n in entries else value for n, value in enumerate(inputs))
+
+
+def same_choice(x: Tensor, chosen: Tensor, expected: Tensor, axis: int = -1) -> Tensor:
+    """Return where indices along an axis choose values that equal the expected ones, each element once.
+
+    For the ``accept`` of top-k, argsort, argmax and the like, whose ties may go to either element.
+    """
+    if chosen.dim() < x.dim():
+        chosen, expected = chosen.unsqueeze(axis), expected.unsqueeze(axis)
+    found = x.gather(axis, chosen.clamp(0, x.shape[axis] - 1).long())
+    once = (chosen.sort(axis).values.diff(dim=axis) != 0).all(axis, keepdim=True)
+    inside = (chosen >= 0) & (chosen < x.shape[axis])
+    return inside & once & (found == x.gather(axis, expected.long()))

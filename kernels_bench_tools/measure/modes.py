@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -177,7 +177,8 @@ class _Passes:
         return (*(output.detach() for output in outputs), *found)
 
     def whole(self, *, both: bool) -> Callable[..., Any]:
-        return self.both if both else lambda *given: self.backward(*self.forward(*given))
+        whole = self.both if both else lambda *given: self.backward(*self.forward(*given))
+        return wraps(self._function)(lambda *given: whole(*given))
 
 
 def _gradients(outputs: Any, leaves: Any, gradients: Any, *, keep_graph: bool) -> tuple[Tensor, ...]:
@@ -211,7 +212,10 @@ def _with_gradients(operator: Operator, inputs: Inputs, seed: int) -> Inputs:
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
     return *inputs, *(
         torch.randn(
-            tuple(output.shape(inputs)), generator=generator, device=device, dtype=output.dtype_for(inputs)
+            tuple(output.shape(inputs)),
+            generator=generator,
+            device=device,
+            dtype=operator.dtype_of(output, inputs),
         )
         for output in operator.outputs
     )

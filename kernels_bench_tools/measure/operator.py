@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +30,9 @@ CPU_SETS = ("cpu",)
 
 Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
 """The result of an implementation: one tensor, or a tuple of tensors."""
+
+Accept: TypeAlias = Callable[[Inputs, tuple[Tensor, ...], tuple[Tensor, ...]], bool | Tensor]
+"""Whether outputs are right, or where, given the inputs (in float64), the outputs, and those of the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +74,18 @@ class Tolerance:
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return the tolerance for rounding errors of this type; integers and booleans have none.
+    """Return the tolerance for rounding errors of this type.
 
     Half-precision results that were computed in float32 are rounded once, by ``eps / 2``; 2 eps allow one
     intermediate in half precision. Sums in float32 get 32 eps.
     """
-    if not dtype.is_floating_point:
-        return copy_tolerance(dtype)
     error = (2 if torch.finfo(dtype).bits <= 16 else 32) * torch.finfo(dtype).eps
     return Tolerance(rtol=error, atol=error)
 
 
 def eps_of(dtype: torch.dtype) -> float:
     """Return the distance from 1 to the next number of this type; 0 for integers and booleans, which are not rounded."""
-    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
 def copy_tolerance(dtype: torch.dtype) -> Tolerance:
@@ -104,16 +106,17 @@ def no_edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inp
 class Output:
     name: str = "out"
     dtype: str = ""
-    """Name of its torch dtype; the first input's if empty."""
+    """Name of its torch dtype, or of the reference's argument that has the same one; the first input's if empty."""
     tolerance: Callable[[torch.dtype], Tolerance] | None = None
     """Its tolerance, given the first input's dtype; by default the operator's, given its own dtype."""
     shape: Callable[[Inputs], Sequence[int]] = lambda inputs: inputs[0].shape
     """Its shape for these inputs; the first input's unless given. A backward mode makes its gradient in this shape."""
     written: Callable[[Inputs], int] | None = None
     """Bytes of it that a call writes, for an output that is an overwritten input; all unless given."""
-
-    def dtype_for(self, inputs: Inputs) -> torch.dtype:
-        return getattr(torch, self.dtype) if self.dtype else inputs[0].dtype
+    slack: float = 0.0
+    """How much an integer may differ, such as 1 for codes of a quantization; equal to the reference's unless given."""
+    accept: Accept | None = None
+    """Decides instead of a comparison with the reference: which of several that tie is chosen, numbers that are random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +228,28 @@ class Operator:
         variant = self.variants.get(workload.group)
         return self if variant is None else replace(self, **variant, variants={})
 
+    def dtype_of(self, output: Output, inputs: Inputs) -> torch.dtype:
+        if not output.dtype:
+            return inputs[0].dtype
+        found = getattr(torch, output.dtype, None)
+        names = [] if isinstance(found, torch.dtype) else argument_names(self.reference)
+        if output.dtype in names[: len(inputs)]:
+            found = getattr(inputs[names.index(output.dtype)], "dtype", None)
+        if not isinstance(found, torch.dtype):
+            what = f"has the dtype {output.dtype!r} for its output {output.name!r}"
+            expected = f"A dtype of torch, or a tensor among the reference's arguments ({', '.join(names)})"
+            raise OperatorError(f"operator {self.name}", what, expected)
+        return found
+
     def tolerance_of(self, output: Output, inputs: Inputs) -> Tolerance:
         """Return the tolerance of one of the outputs for these inputs; a declared precision may have any mean error."""
+        dtype = self.dtype_of(output, inputs)
         if output.tolerance is not None:
             found = output.tolerance(inputs[0].dtype)
+        elif eps_of(dtype):
+            found = self.tolerance(dtype)
         else:
-            found = self.tolerance(output.dtype_for(inputs))
+            found = Tolerance(rtol=0.0, atol=max(output.slack, torch.finfo(torch.float32).tiny))
         return replace(found, mean=float("inf")) if self.rounded else found
 
     def default_sets(self, device: str) -> str:
@@ -305,6 +324,13 @@ def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> 
         if found:
             sets[model] = found
     return sets
+
+
+def argument_names(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(signature(function).parameters)
+    except ValueError:  # of some built-in functions
+        return []
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:

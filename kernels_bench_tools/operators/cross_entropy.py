@@ -94,10 +94,11 @@ def loss_tolerance(dtype: torch.dtype) -> Tolerance:
 def gradient_tolerance(dtype: torch.dtype) -> Tolerance:
     """Allow a relative error and almost no absolute one: probabilities are around 1 / vocabulary.
 
-    Torch exponentiates log-probabilities in the logits' type: rounding one of -32 changes the result by 8 eps.
+    Torch exponentiates log-probabilities in the logits' type: rounding one of -32 changes the result by
+    8 eps, and roundings of the loss and of the result add to it.
     """
     return Tolerance(
-        rtol=max(8 * torch.finfo(dtype).eps, FLOAT32_TOLERANCE.rtol),
+        rtol=max(10 * torch.finfo(dtype).eps, FLOAT32_TOLERANCE.rtol),
         atol=6e-8 if dtype == torch.float16 else 1e-10,
     )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import compare
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload
 from kernels_bench_tools.records.record import Flag
@@ -75,8 +76,11 @@ def test_every_output_is_compared_and_named(of: Operator, function: Callable[...
 def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -> None:
     of = operator(turned, Output())
 
+    inputs = make_inputs(WORKLOAD, "cpu", 0)
+
     with pytest.raises(OperatorError, match=r"its reference returned 2 outputs\. Expected: 1"):
-        check(of, WORKLOAD, lambda x, y: x.cos() * y, make_inputs(WORKLOAD, "cpu", 0))
+        compare(inputs[0].cos() * inputs[1], of, inputs)
+    assert "reference returned 2 outputs" in check(of, WORKLOAD, lambda x, y: x.cos() * y, inputs).reason
 
 
 def test_work_counts_all_outputs() -> None:

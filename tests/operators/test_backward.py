@@ -54,7 +54,7 @@ def hard(workload, inputs):
     generator = torch.Generator().manual_seed(7)
     for name, case in operator.edge_cases(workload, inputs[:-count]):
         outputs = zip(operator.outputs, tensors_of(operator.reference(*case)))
-        upstream = (torch.randn(o.shape, generator=generator).to(kind.dtype_for(case)) for kind, o in outputs)
+        upstream = (torch.randn(o.shape, generator=generator).to(operator.dtype_of(kind, case)) for kind, o in outputs)
         yield name, (*case, *upstream)
 
 

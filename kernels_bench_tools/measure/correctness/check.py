@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.compare import (
     OutputComparison,
     WrongResultError,
@@ -77,7 +78,10 @@ SmallerResults = dict[tuple[Any, ...], Correctness]
 def check(
     operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs
 ) -> Correctness:
-    """Check a function of this process on copies of its inputs, with poisoned memory; see :func:`check_calls`."""
+    """Check a function of this process on copies of its inputs, with poisoned memory; see :func:`check_calls`.
+
+    A mistake of the operator is a reason, too.
+    """
     of_workload = operator.for_workload(workload)
     like: list[Tensor] = []
 
@@ -89,7 +93,10 @@ def check(
         like[:] = without_memory(output)
         return output, changed_inputs(of_workload, copies, given)
 
-    return check_calls(operator, workload, call, inputs)
+    try:
+        return check_calls(operator, workload, call, inputs)
+    except OperatorError as error:
+        return Correctness(ok=False, reason=str(error), corr={"cases": 0})
 
 
 def check_calls(
@@ -138,7 +145,7 @@ class _Checks:
     def workload(self, workload: Workload, inputs: Inputs) -> None:
         case, operator, result = Case(workload.seed), self.operator, self.result
         outputs = require_outputs(self._output(case, inputs), operator, inputs)
-        first = [fingerprint(value) for value in outputs]
+        first = self._fingerprints(outputs)
         del outputs
         # The second call is compared: the size of the outputs is known now, so that memory for them can be poisoned.
         output = self._output(case, inputs)
@@ -153,9 +160,13 @@ class _Checks:
         )
         if compared.precision is not None:
             result.corr["error_over_baseline"] = compared.precision
-        if [fingerprint(value) for value in require_outputs(output, operator, inputs)] != first:
+        if self._fingerprints(require_outputs(output, operator, inputs)) != first:
             result.add(Flag.NONDETERMINISTIC)
         self._conclude(compared, precision=True)
+
+    def _fingerprints(self, outputs: Sequence[Tensor]) -> list[int]:
+        kinds = zip(self.operator.outputs, outputs, strict=True)
+        return [fingerprint(value) for kind, value in kinds if not kind.accept]
 
     def smaller(self, workload: Workload, known: SmallerResults) -> Correctness:
         """Return the result on the smaller workload, computed now or for an earlier workload with the same one."""

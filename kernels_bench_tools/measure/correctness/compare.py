@@ -1,15 +1,16 @@
 """Compare outputs with the formula in float64, and with torch's operator in the same dtype.
 
-The error that is allowed at an element is the operator's tolerance, plus the change of the result when the inputs
-are rounded to float32. Errors are relative to it.
+Integers and booleans must be equal. The error that is allowed at an element of other types is the operator's
+tolerance, plus the change of that element when the inputs are rounded to float32. Errors are relative to it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -18,12 +19,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.operator import Inputs, Operator, eps_of, tensors_of
+from kernels_bench_tools.measure.operator import Accept, Inputs, Operator, eps_of, tensors_of
 from kernels_bench_tools.text import plural
 
 SENSITIVITY = 8.0
-"""Allowed error as a multiple of the change that one float32 rounding of the inputs causes."""
+"""Allowed error of an element as a multiple of its change, or that of half of its slice, when the inputs are rounded to float32."""
 _ROUNDING = 2.0**-23
+_ROUNDINGS = 4
+"""How often they are: the changes of a sum cancel now and then, those of all four do not."""
+REPEATABLE = 1e-9
+"""By this share two results of a reference in float64 may differ: sums on a GPU have no fixed order."""
 MATCHED = 0.999
 """At least this share of the elements must be within their tolerance, or all but one of them."""
 BASELINE_FACTOR = 2.0
@@ -34,7 +39,8 @@ exponentials one after another, as Inductor makes them on a CPU, are off by 180 
 HARD_CAP = 16.0
 """No error may exceed this multiple of the tolerance, whatever the baseline's error is."""
 ROUNDING_LIKE = 0.1
-"""Errors up to this share of the largest value count as lost digits, larger ones as wrong values."""
+"""Errors up to this share of the largest value count as lost digits, larger ones as wrong values. Rounded inputs allow no
+larger share of an element, or of the root mean square of its slice."""
 APPROXIMATE = 8.0
 """Allowed error of a declared lower precision, as a multiple of the mean error that rounding to it causes:
 errors of millions of sums of many rounded products reach 5.5 times their mean."""
@@ -43,6 +49,8 @@ _FLOOR = 0.125
 
 _NO_TOLERANCE = 1e30
 """Ratios of integers, which must be equal, are larger: the factor says nothing."""
+_UNEQUAL = 1e38
+"""Ratio of an output that the operator's predicate does not accept."""
 
 
 class WrongResultError(Exception):
@@ -79,18 +87,17 @@ class ErrorStats:
         return 1 - self.beyond / max(self.elements, 1)
 
     def add(self, actual: Tensor, expected: Tensor, allowed: Tensor, *, sums: bool = True) -> None:
-        """Add elements of the output; all three tensors are in float64 and of one shape.
+        """Add elements of the output; all three tensors are of one shape.
 
         Without ``sums`` only what decides whether it is correct. Raises ``WrongResultError`` for NaN or infinity at
         other places than in the reference.
         """
         if not expected.numel():
             return
-        # Equal infinities match. NaN never does, or inputs with NaN would make any output correct.
-        difference = torch.where(actual == expected, 0.0, (actual - expected).abs())
+        difference = _distance(actual, expected)
         found = [difference.max(), (difference / allowed).max(), (difference > allowed).sum().double()]
         if sums:
-            size = expected.abs()
+            size = _numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0)
             found += [difference.sum(), size.max(), size.sum()]
         absmax, ratio, beyond, *of_sizes = torch.stack(found).tolist()  # waits for the device once
         if not absmax < float("inf"):
@@ -104,6 +111,13 @@ class ErrorStats:
             self.total += total
             self.largest = max(self.largest, largest)
             self.size += size_of_all
+
+    def add_accepted(self, accepted: Tensor, elements: int) -> None:
+        """Add elements on which the operator's predicate has decided."""
+        beyond = int((~accepted).sum())
+        self.beyond += beyond
+        self.elements += elements
+        self.ratio = max(self.ratio, _UNEQUAL if beyond else 0.0)
 
 
 @dataclass
@@ -144,6 +158,10 @@ class OutputErrors:
         of = f" of its output {self.name!r}" if self.name else ""
         like_baseline = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
         too_many = found.beyond > 1 and found.matched < MATCHED
+        if found.ratio == _UNEQUAL:
+            raise WrongResultError(
+                f"{which or 'it is '}wrong at {plural(found.beyond, 'place')}, says the operator's `accept`"
+            )
         if too_many or not found.ratio <= min(max(like_baseline, self.single), HARD_CAP):
             factor = f"{found.ratio:,.0f}" if 100 <= found.ratio < 1e6 else f"{found.ratio:.3g}"
             worst = f", the worst by a factor of {factor}" if found.ratio < _NO_TOLERANCE else ""
@@ -203,19 +221,30 @@ def compare(
         compared.append(
             OutputErrors(
                 found=ErrorStats(),
-                baseline=None if theirs is None else ErrorStats(),
+                baseline=None if theirs is None or kind.accept or not eps else ErrorStats(),
                 eps=eps,
                 most=tolerance.mean,
                 single=SINGLE / tolerance.rtol if computed else 1.0,
                 name=kind.name if len(operator.outputs) > 1 else "",
             )
         )
-    for number, index, *parts in _parts(actual, operator, inputs, only):
-        errors = compared[number]
-        errors.found.add(*parts)
-        if theirs is not None and errors.baseline is not None:
+    for part in _parts(operator, inputs, only):
+        if only is None and part.number == 0:
+            part.require_repeatable()
+        for number, (errors, values) in enumerate(zip(compared, part.of_all(actual), strict=True)):
+            expected = part.expected[number]
+            if operator.outputs[number].accept:
+                errors.found.add_accepted(part.accepted(number, actual), values.numel())
+                continue
+            other = None
+            if theirs is not None and errors.baseline is not None:
+                with suppress(WrongResultError):
+                    other = part.of(number, theirs[number])
+            allowed = part.allowed(number, values, other)
+            errors.found.add(values, expected, allowed)
             try:
-                errors.baseline.add(theirs[number][index].double(), *parts[1:])
+                if other is not None and errors.baseline is not None:
+                    errors.baseline.add(other, expected, allowed)
             except WrongResultError:
                 errors.baseline = None  # the baseline itself cannot be compared here
     for errors, tensor in zip(compared, actual, strict=True):
@@ -248,11 +277,15 @@ def is_plausible(
     """
     try:
         actual = require_outputs(output, operator, inputs)
-        for _, _, *parts in _parts(actual, operator, inputs, only):
-            errors = ErrorStats()
-            errors.add(*parts, sums=False)
-            if not errors.ratio <= limit:
-                return False
+        for part in _parts(operator, inputs, only):
+            for number, values in enumerate(part.of_all(actual)):
+                errors = ErrorStats()
+                if operator.outputs[number].accept:
+                    errors.add_accepted(part.accepted(number, actual), values.numel())
+                else:
+                    errors.add(values, part.expected[number], part.allowed(number, values), sums=False)
+                if not errors.ratio <= limit:
+                    return False
     except WrongResultError:
         return False
     return True
@@ -265,30 +298,154 @@ def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float 
     return {count - 1, *secrets.SystemRandom().sample(range(count - 1), wanted - 1)}
 
 
-def _parts(
-    actual: Sequence[Tensor], operator: Operator, inputs: Inputs, only: Collection[int] | None
-) -> Iterator[tuple[int, Any, Tensor, Tensor, Tensor]]:
-    """Yield the number of an output, the index of a slice, and in float64 its values, the expected ones, and allowed errors.
+def _parts(operator: Operator, inputs: Inputs, only: Collection[int] | None) -> Iterator[_Part]:
+    for number, (index, given) in enumerate(operator.slices(inputs)):
+        if only is None or number in only:
+            yield _Part(operator, inputs, number, index, tuple(map(_precise, given)))
 
-    Raises ``WrongResultError`` for another shape than the reference's.
-    """
-    for place, (index, inputs_slice) in enumerate(operator.slices(inputs)):
-        if only is not None and place not in only:
-            continue
-        for number, (expected, allowed) in enumerate(_expected(operator, inputs, inputs_slice)):
-            output, where = actual[number], index[number] if isinstance(index, list) else index
-            shape = f"it returned shape {tuple(output.shape)}"
-            try:
-                part = output[where]
-            except IndexError as error:
-                wanted = f"expected shape {tuple(expected.shape)} there"
-                raise WrongResultError(f"{shape}, which has no [{where}], {wanted}") from error
-            if part.shape != expected.shape:
-                inside = (
-                    "" if part.shape == output.shape else f", whose [{where}] has shape {tuple(part.shape)}"
+
+@dataclass
+class _Part:
+    """A slice of the inputs, and what the reference makes of it, in float64."""
+
+    operator: Operator
+    inputs: Inputs
+    """All of them."""
+    number: int
+    index: Any
+    given: Inputs
+
+    @cached_property
+    def expected(self) -> tuple[Tensor, ...]:
+        return self._results(self.operator.reference, self.given)
+
+    def _results(self, function: Callable[..., Any], given: Inputs) -> tuple[Tensor, ...]:
+        found = tensors_of(function(*given))
+        if len(found) != len(self.operator.outputs):
+            raise self._mistake(
+                f"its reference returned {plural(len(found), 'output')}",
+                f"{len(self.operator.outputs)}, as its `outputs` says",
+            )
+        return found
+
+    def _mistake(self, what: str, expected: str = "", remedy: str = "") -> OperatorError:
+        return OperatorError(f"operator {self.operator.name}", what, expected, remedy)
+
+    def of(self, number: int, output: Tensor) -> Tensor:
+        """Return this slice of an output; ``WrongResultError`` for another shape than the reference's."""
+        expected = self.expected[number].shape
+        where = self.index[number] if isinstance(self.index, list) else self.index
+        shape = f"it returned shape {tuple(output.shape)}"
+        try:
+            part = output[where]
+        except IndexError as error:
+            wanted = f"expected shape {tuple(expected)} there"
+            raise WrongResultError(f"{shape}, which has no [{where}], {wanted}") from error
+        if part.shape != expected:
+            inside = "" if part.shape == output.shape else f", whose [{where}] has shape {tuple(part.shape)}"
+            raise WrongResultError(f"{shape}{inside}, expected {tuple(expected)}")
+        return part
+
+    def of_all(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(self.of(number, output) for number, output in enumerate(outputs))
+
+    def require_repeatable(self) -> None:
+        """Raise ``OperatorError`` if the reference is random, or its results are not accepted by the operator's predicate."""
+        again = self._results(self.operator.reference, self.given)
+        for kind, *both in zip(self.operator.outputs, self.expected, again, strict=True):
+            if kind.accept:
+                if not bool(_accepted(kind.accept, self.given, self.expected, self.expected).all()):
+                    raise self._mistake(f"its `accept` of {kind.name!r} refuses what its reference returned")
+            elif not _alike(*both):
+                raise self._mistake(
+                    f"its reference returned other values for {kind.name!r} when it was called again",
+                    "The same, or nothing can be compared with it",
+                    "Let `inputs` return a seed, from which reference and implementations draw the same numbers; or give "
+                    "the output a predicate, `accept`, that looks at their mean, share of zeros and the like",
                 )
-                raise WrongResultError(f"{shape}{inside}, expected {tuple(expected.shape)}")
-            yield number, where, part.double(), expected, allowed
+
+    def accepted(self, number: int, outputs: Sequence[Tensor]) -> Tensor:
+        """Return where the operator's predicate accepts an output; ``WrongResultError`` if it raises."""
+        accept = self.operator.outputs[number].accept
+        assert accept is not None
+        try:
+            return _accepted(accept, self.given, self.of_all(outputs), self.expected)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise WrongResultError(
+                f"the operator's `accept` raised {type(error).__name__}: {error}"
+            ) from error
+
+    def allowed(self, number: int, *outputs: Tensor | None) -> Tensor:
+        """Return the allowed error of each element; what rounded inputs change is looked at if one of the outputs needs it."""
+        operator, expected = self.operator, self.expected[number]
+        tolerance = operator.tolerance_of(operator.outputs[number], self.inputs)
+        values = _numbers(expected)
+        size = values.abs()
+        allowed = size * tolerance.rtol + tolerance.atol
+        if operator.rounded is not None:
+            coarse = self._results(operator.rounded, self.given)[number]
+            allowed = allowed + _error_of_rounding(values, _numbers(coarse))
+        if not tolerance.rtol or all(
+            output is None or bool((_distance(output, expected) <= allowed).all()) for output in outputs
+        ):
+            return allowed
+        finite = size.nan_to_num(0.0, 0.0, 0.0)
+        most = ROUNDING_LIKE * finite.clamp(min=finite.square().mean().sqrt())
+        change = self._changes[
+            number
+        ]  # an element in which roundings of inputs cancel has those of other steps
+        return allowed + (SENSITIVITY * change.clamp(min=change.median())).minimum(most)
+
+    @cached_property
+    def _changes(self) -> list[Tensor]:
+        """How much each element of each output changes when the inputs are rounded to float32, at most.
+
+        Inputs such as a row whose mean is far from 0 magnify rounding errors. By how much is measured: the reference is
+        computed again with rounded inputs.
+        """
+        found = [torch.zeros_like(value, dtype=torch.float64) for value in self.expected]
+        for seed in range(_ROUNDINGS):
+            moved = (_rounded(value, 100 * seed + number) for number, value in enumerate(self.given))
+            results = self._results(self.operator.reference, tuple(moved))
+            for number, (value, result) in enumerate(zip(self.expected, results, strict=True)):
+                if value.shape == result.shape:  # else it depends on values
+                    change = _distance(result, value).nan_to_num(0.0, 0.0, 0.0)
+                    found[number] = found[number].maximum(change)
+        return found
+
+
+def _accepted(accept: Accept, inputs: Inputs, *results: tuple[Tensor, ...]) -> Tensor:
+    return torch.as_tensor(accept(inputs, *results), dtype=torch.bool)
+
+
+def _precise(value: Any) -> Any:
+    """Return floating-point and complex tensors in twice the precision of float32 at least."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.double() if value.is_floating_point() else _numbers(value) if value.is_complex() else value
+
+
+def _numbers(values: Tensor) -> Tensor:
+    return values.to(torch.complex128) if values.is_complex() else values.double()
+
+
+def _distance(left: Tensor, right: Tensor) -> Tensor:
+    """Return absolute differences in float64. Equal infinities have none; NaN has to anything, or inputs with NaN would make
+    any output correct."""
+    a, b = _numbers(left), _numbers(right)
+    distance = torch.where(a == b, 0.0, (a - b).abs())
+    if eps_of(left.dtype) or eps_of(right.dtype):
+        return distance
+    return torch.where(left == right, 0.0, distance.clamp(min=1.0))  # float64 has not all of int64
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    """Return whether two results of a reference differ by no more than the order of its sums."""
+    if left.shape != right.shape:
+        return False
+    size = _numbers(left).abs().nan_to_num(0.0, 0.0, 0.0)
+    distance = _distance(left, right).nan_to_num(0.0)  # NaN is a result, too
+    return not left.numel() or bool((distance <= REPEATABLE * size.max()).all())
 
 
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -307,7 +464,7 @@ def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Te
             subject = f"{name} is a" if name else "it returned"
             raise WrongResultError(f"{subject} {type(value).__name__}, expected a tensor")
         owner = f"{name}: its" if name else "its"
-        for attribute, expected in (("dtype", kind.dtype_for(inputs)), ("device", inputs[0].device)):
+        for attribute, expected in (("dtype", operator.dtype_of(kind, inputs)), ("device", inputs[0].device)):
             if getattr(value, attribute) != expected:
                 raise WrongResultError(
                     f"{owner} {attribute} is {getattr(value, attribute)}, expected {expected}"
@@ -329,34 +486,6 @@ def require_alike(output: Any, like: Sequence[Tensor]) -> None:
         raise WrongResultError(f"it returned {found}, and {expected} before")
 
 
-def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the reference and the allowed errors of a slice, for each output.
-
-    Inputs such as a row whose mean is far from 0 magnify rounding errors in float32. By how much is measured: the
-    reference is computed again with rounded inputs. So is what a declared lower precision causes.
-    """
-    exact = tuple(
-        value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-        for value in inputs_slice
-    )
-    expected = tensors_of(operator.reference(*exact))
-    if len(expected) != len(operator.outputs):
-        raise OperatorError(
-            f"operator {operator.name}",
-            f"its reference returned {plural(len(expected), 'output')}",
-            f"{len(operator.outputs)}, as its `outputs` says",
-        )
-    moved = tensors_of(operator.reference(*(_rounded_once(value) for value in exact)))
-    rounded = tensors_of(operator.rounded(*exact)) if operator.rounded else expected
-    for kind, *found in zip(operator.outputs, expected, moved, rounded, strict=True):
-        values, other, coarse = (value.double() for value in found)  # integers, too
-        slack: float | Tensor = SENSITIVITY * (other - values).abs().max().item() if values.numel() else 0.0
-        if operator.rounded is not None:
-            slack = slack + _error_of_rounding(values, coarse)
-        tolerance = operator.tolerance_of(kind, inputs)
-        yield values, values.abs() * tolerance.rtol + tolerance.atol + slack
-
-
 def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
     """Return the error that a lower precision allows in each row: relative to its values, that of the worst row."""
     if not values.numel():
@@ -368,10 +497,10 @@ def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
     return APPROXIMATE * size * share.max()
 
 
-def _rounded_once(value: Any) -> Any:
-    """Move every element of a float64 tensor by one float32 rounding, alternately up and down."""
-    if not isinstance(value, Tensor) or not value.is_floating_point():
+def _rounded(value: Any, seed: int) -> Any:
+    """Move every element of a tensor in float64 by one rounding of float32, up or down."""
+    if not isinstance(value, Tensor) or not eps_of(value.dtype):
         return value
-    signs = torch.ones(value.numel(), dtype=value.dtype, device=value.device)
-    signs[::2] = -1
-    return value * (1 + _ROUNDING * signs.view(value.shape))
+    generator = torch.Generator(value.device).manual_seed(seed)
+    up = torch.randint(2, value.shape, generator=generator, device=value.device)
+    return value * (1 + _ROUNDING * (2 * up - 1))

@@ -1,0 +1,463 @@
+"""Operators of kinds that this package has none of: right implementations are accepted, wrong ones refused for their reason."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.inputs import same_choice
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+
+WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")
+OFF, UNLIKE, RANDOM = (
+    "off by up to",
+    "says the operator's `accept`",
+    "other values for 'out' when it was called again",
+)
+
+
+def normal(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Callable[..., Inputs]:
+    def inputs(_: Workload, device: str, seed: int) -> Inputs:
+        generator = torch.Generator(device).manual_seed(seed)
+        return tuple(torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes)
+
+    return inputs
+
+
+def with_integers(shape: tuple[int, ...], below: int, *others: tuple[int, ...]) -> Callable[..., Inputs]:
+    """Return integers below a limit first, then normal values."""
+
+    def inputs(workload: Workload, device: str, seed: int) -> Inputs:
+        generator = torch.Generator(device).manual_seed(seed)
+        return torch.randint(below, shape, generator=generator), *normal(*others)(workload, device, seed)
+
+    return inputs
+
+
+def operator(
+    inputs: Callable[..., Inputs], reference: Callable[..., Any], *outputs: Output, **fields: Any
+) -> Operator:
+    return Operator(
+        name="own",
+        title="Own",
+        axes=("n",),
+        workload_sets={"smoke": [WORKLOAD]},
+        inputs=inputs,
+        reference=reference,
+        flops=lambda _: 1,
+        outputs=outputs or (Output(),),
+        **{"baseline": reference, **fields},
+    )
+
+
+def complexes(workload: Workload, device: str, seed: int) -> Inputs:
+    return tuple(map(torch.view_as_complex, normal((32, 16, 2), (32, 16, 2))(workload, device, seed)))
+
+
+def spd(workload: Workload, device: str, seed: int) -> Inputs:
+    (a,) = normal((8, 6, 6))(workload, device, seed)
+    return (a @ a.mT + torch.eye(6),)
+
+
+def triangular(workload: Workload, device: str, seed: int) -> Inputs:
+    a, b = normal((8, 6, 6), (8, 6, 3))(workload, device, seed)
+    return a.tril() + 4 * torch.eye(6), b
+
+
+def csr(workload: Workload, device: str, seed: int) -> Inputs:
+    lengths, values, x = with_integers((20,), 7, (200,), (50,))(workload, device, seed)
+    ends = lengths.cumsum(0)
+    columns = torch.randint(50, (200,), generator=torch.Generator().manual_seed(seed))
+    return torch.cat((ends[:1] * 0, ends)), columns[: ends[-1]], values[: ends[-1]], x
+
+
+def csr_product(starts: Tensor, columns: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    rows = torch.repeat_interleave(torch.arange(len(starts) - 1), starts.diff())
+    return torch.zeros(len(starts) - 1, dtype=values.dtype).index_add(0, rows, values * x[columns])
+
+
+def adamw(
+    p: Tensor, g: Tensor, m: Tensor, v: Tensor, step: int, decay: float = 0.1, beta: float = 0.9
+) -> Any:
+    m.lerp_(g, 1 - beta)
+    v.mul_(0.99).addcmul_(g, g, value=0.01)
+    p.mul_(1 - 0.01 * decay)
+    p.sub_(0.01 * (m / (1 - beta**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-8))
+    return p, m, v
+
+
+def adamw_of_copies(*given: Any) -> Any:
+    return adamw(*(value.clone() if isinstance(value, Tensor) else value for value in given))
+
+
+def pack(x: Tensor) -> Tensor:
+    codes = ((2 * x).round().clamp(-8, 7) + 8).to(torch.uint8)
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+def unpack(packed: Tensor, scale: Tensor, zero: int = 8) -> Tensor:
+    codes = torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
+    return (codes.to(scale.dtype) - zero) * scale
+
+
+def dropout(x: Tensor, seed: int, scale: float = 2.0) -> Tensor:
+    return x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)) < 0.5) * scale
+
+
+def is_dropout(inputs: Inputs, outputs: tuple[Tensor, ...], _: Any) -> bool:
+    kept = outputs[0] != 0
+    share = float(kept.double().mean())
+    return abs(share - 0.7) < 0.05 and bool(((outputs[0] * 0.7 - inputs[0]).abs() <= 1e-5)[kept].all())
+
+
+def counts(x: Tensor, bins: int = 8) -> Tensor:
+    return torch.bincount(((x + 3) / 0.75).floor().clamp(0, 7).long().flatten(), minlength=8)[:bins]
+
+
+def bags(weight: Tensor, ids: Tensor, starts: Tensor, mode: str = "mean") -> Tensor:
+    return functional.embedding_bag(ids, weight, starts, mode=mode)
+
+
+def bag_inputs(workload: Workload, device: str, seed: int) -> Inputs:
+    ids, weight = with_integers((60,), 30, (30, 8))(workload, device, seed)
+    return weight, ids, torch.arange(0, 60, 6)
+
+
+def softmax(x: Tensor, mask: Tensor) -> Tensor:
+    return x.masked_fill(~mask, float("-inf")).softmax(-1)
+
+
+def masked(workload: Workload, device: str, seed: int) -> Inputs:
+    x, y = normal((16, 32), (16, 32))(workload, device, seed)
+    mask = y > 0
+    mask[:, 0] = True
+    return x, mask
+
+
+def permuted(workload: Workload, device: str, seed: int) -> Inputs:
+    (x,) = normal((40, 8))(workload, device, seed)
+    return torch.randperm(40, generator=torch.Generator(device).manual_seed(seed)), x
+
+
+def chosen(position: int) -> Callable[..., Tensor]:
+    return lambda inputs, outputs, expected: same_choice(inputs[0], outputs[position], expected[position])
+
+
+def topk_last(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest, the last of those that tie."""
+    values, indices = x.flip(-1).topk(4)
+    return values, x.shape[-1] - 1 - indices
+
+
+def int8(*shapes: tuple[int, ...]) -> Callable[..., Inputs]:
+    return lambda w, d, s: tuple((20 * x).round().to(torch.int8) for x in normal(*shapes)(w, d, s))
+
+
+TIED = normal((32, 128), dtype=torch.bfloat16)
+INDICES = Output("indices", dtype="int64", accept=chosen(0))
+TOPK = (Output("values"), Output("indices", dtype="int64", accept=chosen(1)))
+P, M, V = Output("p"), Output("m"), Output("v")
+X, ROWS = normal((32, 64)), with_integers((40,), 20, (20, 8))
+SEEDED = lambda w, d, s: (*X(w, d, s), 7)  # noqa: E731
+STEP = lambda w, d, s: (*(x.abs() for x in normal(*[(50,)] * 4)(w, d, s)), 3)  # noqa: E731
+COMPLEX = Output(dtype="complex64")
+SCATTER = lambda index, src, base: base.index_add(0, index, src)  # noqa: E731
+BACKWARD = operator(X, functional.silu, gradients=(0,))
+
+# Name: the operator; what is right; what is wrong, and why.
+KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Callable[..., Any], str]] = {
+    "top-k": (
+        operator(TIED, lambda x: tuple(x.topk(4)), *TOPK),
+        topk_last,
+        lambda x: (x.topk(4)[0], torch.zeros(32, 4, dtype=torch.int64)),
+        "'indices' is wrong",
+        lambda x: tuple(x.topk(4, largest=False)),
+        "'values' is off",
+    ),
+    "argsort": (
+        operator(TIED, lambda x: x.argsort(-1), INDICES),
+        lambda x: 127 - x.flip(-1).argsort(-1),
+        lambda x: x.argsort(-1).roll(1, -1),
+        UNLIKE,
+        lambda x: x.argsort(-1).clamp(max=126),
+        UNLIKE,
+    ),
+    "argmax": (
+        operator(TIED, lambda x: x.argmax(-1), INDICES),
+        lambda x: topk_last(x)[1][:, 0].contiguous(),
+        lambda x: torch.zeros(32, dtype=torch.int64),
+        UNLIKE,
+        lambda x: x.argmax(-1) + 128,
+        UNLIKE,
+    ),
+    "conv2d": (
+        operator(normal((2, 3, 9, 9), (4, 3, 3, 3)), lambda x, w: functional.conv2d(x, w, padding=1)),
+        lambda x, w: (
+            (functional.unfold(x, 3, padding=1).mT @ w.flatten(1).T).mT.reshape(2, 4, 9, 9).contiguous()
+        ),
+        lambda x, w: functional.conv2d(x, w.flip(-1), padding=1),
+        OFF,
+        lambda x, w: functional.pad(functional.conv2d(x, w, padding=1)[..., 1:], (1, 0)),
+        OFF,
+    ),
+    "scan": (
+        operator(X, lambda x: x.cumsum(-1)),
+        lambda x: x.double().cumsum(-1).float(),
+        lambda x: x.cumsum(-1) - x,
+        OFF,
+        lambda x: x.view(64, 32).cumsum(-1).view(32, 64),
+        OFF,
+    ),
+    "AdamW in place": (
+        operator(STEP, adamw_of_copies, P, M, V).adapted(in_place=True),
+        adamw,
+        lambda *given: adamw(*given, decay=0.0),
+        "'p' is off",
+        lambda p, g, m, v, step: (*adamw(p, g, m, v, step)[:2], v.mul_(0.99)),
+        "'v' is off",
+    ),
+    "int4 pack": (
+        operator(X, pack, Output(dtype="uint8")),
+        lambda x: pack(x.double()),
+        lambda x: pack(x.view(32, 32, 2).flip(-1).view(32, 64)),
+        OFF,
+        lambda x: pack(x + 0.25),
+        OFF,
+    ),
+    "int4 dequantize": (
+        operator(lambda w, d, s: (pack(*X(w, d, s)), torch.tensor(0.3)), unpack, Output(dtype="scale")),
+        lambda packed, scale: unpack(packed, scale),
+        lambda packed, scale: unpack(packed, scale, zero=0),
+        OFF,
+        lambda packed, scale: unpack(packed, scale.half()),
+        "dtype is torch.float16",
+    ),
+    "int8 matmul": (
+        operator(int8((16, 32), (32, 16)), lambda a, b: a.long() @ b.long(), Output(dtype="int32")),
+        lambda a, b: a.int() @ b.int(),
+        lambda a, b: (a @ b).int(),
+        OFF,
+        lambda a, b: (a.bfloat16() @ b.bfloat16()).int(),
+        OFF,
+    ),
+    "dropout with a seed": (
+        operator(SEEDED, dropout),
+        lambda x, seed: 2 * dropout(x, seed, 1.0),
+        lambda x, seed: torch.zeros_like(x),
+        OFF,
+        lambda x, seed: dropout(x, seed + 1),
+        OFF,
+    ),
+    "dropout without a seed": (
+        operator(X, lambda x: functional.dropout(x, 0.3)),
+        lambda x: x,
+        torch.zeros_like,
+        RANDOM,
+        lambda x: functional.dropout(x, 0.3),
+        RANDOM,
+    ),
+    "dropout with a predicate": (
+        operator(X, lambda x: functional.dropout(x, 0.3), Output(accept=is_dropout)),
+        lambda x: x * (torch.rand_like(x) < 0.7) / 0.7,
+        torch.zeros_like,
+        UNLIKE,
+        lambda x: functional.dropout(x, 0.3) * 0.7,
+        UNLIKE,
+    ),
+    "inverse": (
+        operator(spd, torch.linalg.inv),
+        lambda a: torch.linalg.solve(a, torch.eye(6).expand(8, 6, 6)),
+        lambda a: a.clone(),
+        OFF,
+        lambda a: torch.diag_embed(1 / a.diagonal(dim1=-2, dim2=-1)),
+        OFF,
+    ),
+    "cholesky": (
+        operator(spd, torch.linalg.cholesky),
+        lambda a: torch.linalg.cholesky(a, upper=True).mT.contiguous(),
+        lambda a: torch.linalg.cholesky(a, upper=True),
+        OFF,
+        lambda a: -torch.linalg.cholesky(a),
+        OFF,
+    ),
+    "triangular solve": (
+        operator(
+            triangular,
+            lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+            Output(shape=lambda i: i[1].shape),
+        ),
+        torch.linalg.solve,
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True),
+        OFF,
+        lambda a, b: b / a.diagonal(dim1=-2, dim2=-1)[..., None],
+        OFF,
+    ),
+    "unique": (
+        operator(with_integers((300,), 50), torch.unique, Output(dtype="int64")),
+        lambda x: torch.tensor(sorted(set(x.tolist()))),
+        lambda x: torch.unique(x).flip(0),
+        OFF,
+        lambda x: torch.unique(x)[:-1],
+        "returned shape",
+    ),
+    "rfft": (
+        operator(X, torch.fft.rfft, COMPLEX),
+        lambda x: torch.fft.fft(x)[..., :33].contiguous(),
+        lambda x: torch.fft.rfft(x).conj().resolve_conj(),
+        OFF,
+        lambda x: torch.fft.rfft(x).real + 0j,
+        OFF,
+    ),
+    "complex product": (
+        operator(complexes, lambda a, b: a * b),
+        lambda a, b: torch.complex(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real),
+        lambda a, b: (a * b).real + 0j,
+        OFF,
+        lambda a, b: a * b.conj(),
+        OFF,
+    ),
+    "gather with integers first": (
+        operator(ROWS, lambda ids, x: x[ids], Output(dtype="x")),
+        lambda ids, x: x.index_select(0, ids),
+        lambda ids, x: x[(ids + 1) % 20],
+        OFF,
+        lambda ids, x: x[ids].half().float(),
+        OFF,
+    ),
+    "scatter_add": (
+        operator(with_integers((40,), 20, (40, 8), (20, 8)), SCATTER, Output(dtype="src")),
+        lambda i, src, base: base.clone().scatter_add_(0, i[:, None].expand(40, 8), src),
+        lambda i, src, base: base.index_copy(0, i, src),
+        OFF,
+        lambda i, src, base: SCATTER(i, src, 0 * base),
+        OFF,
+    ),
+    "CSR matvec": (
+        operator(csr, csr_product, Output(dtype="values")),
+        lambda *csr: csr_product(*csr[:2], csr[2].double(), csr[3]).float(),
+        lambda starts, columns, values, x: csr_product(starts, columns.roll(1), values, x),
+        OFF,
+        lambda starts, columns, values, x: csr_product(starts, columns, values.abs(), x),
+        OFF,
+    ),
+    "permutation": (
+        operator(permuted, lambda order, x: x[order], Output(dtype="x")),
+        lambda order, x: torch.empty_like(x).index_copy(0, order.argsort(), x),
+        lambda order, x: x[order.argsort()],
+        OFF,
+        lambda order, x: x.clone(),
+        OFF,
+    ),
+    "masked softmax": (
+        operator(masked, softmax),
+        lambda x, mask: x.exp() * mask / (x.exp() * mask).sum(-1, keepdim=True),
+        lambda x, mask: x.softmax(-1),
+        OFF,
+        lambda x, mask: x.softmax(-1) * mask,
+        OFF,
+    ),
+    "booleans in a batch": (
+        operator(int8((4, 8, 16), (4, 8, 16)), lambda a, b: a > b, Output(dtype="bool")),
+        lambda a, b: b < a,
+        lambda a, b: a >= b,
+        OFF,
+        lambda a, b: (a > b).int(),
+        "dtype is torch.int32",
+    ),
+    "histogram": (
+        operator(X, counts, Output(dtype="int64", slack=1)),
+        lambda x: torch.histc(x.clamp(-3, 2.99), 8, -3, 3).long(),
+        lambda x: counts(x * 1.01) + 2,
+        OFF,
+        lambda x: counts(x, 7),
+        "returned shape",
+    ),
+    "bincount": (
+        operator(with_integers((300,), 20), lambda x: x.bincount(minlength=20), Output(dtype="int64")),
+        lambda x: functional.one_hot(x, 20).sum(0),
+        lambda x: x[1:].bincount(minlength=20),
+        OFF,
+        lambda x: x.bincount(minlength=21),
+        "returned shape",
+    ),
+    "interpolate": (
+        operator(normal((2, 3, 8, 8)), lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear")),
+        lambda x: functional.interpolate(x, size=(16, 16), mode="bilinear"),
+        lambda x: functional.interpolate(x, scale_factor=2),
+        OFF,
+        lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+        OFF,
+    ),
+    "group norm": (
+        operator(normal((4, 8, 10)), lambda x: functional.group_norm(x, 2)),
+        lambda x: functional.layer_norm(x.view(4, 2, 40), (40,)).view(4, 8, 10),
+        lambda x: functional.group_norm(x, 4),
+        OFF,
+        lambda x: functional.group_norm(x, 2, eps=1e-2),
+        OFF,
+    ),
+    "embedding bag": (
+        operator(bag_inputs, bags),
+        lambda weight, ids, _: weight[ids].view(10, 6, 8).mean(1),
+        lambda weight, ids, starts: bags(weight, ids, starts, "sum"),
+        OFF,
+        lambda weight, ids, starts: bags(weight, ids, starts, "max"),
+        OFF,
+    ),
+    "where": (
+        operator(
+            lambda w, d, s: (*masked(w, d, s)[::-1], *X(w, d, s + 1)),
+            lambda m, x, y: m * x + ~m * y[:16, :32],
+            Output(dtype="x"),
+        ),
+        lambda m, x, y: torch.where(m, x, y[:16, :32]),
+        lambda m, x, y: torch.where(m, y[:16, :32], x),
+        OFF,
+        lambda m, x, y: x.clone(),
+        OFF,
+    ),
+    "clamp in place": (
+        operator(X, lambda x: x.clamp(-1, 1)).adapted(in_place=True),
+        lambda x: x.clamp_(-1, 1),
+        lambda x: x.clamp_(-1),
+        OFF,
+        lambda x: x.clamp_(-1, 1).mul_(1.01),
+        OFF,
+    ),
+    "several outputs": (
+        operator(X, lambda x: torch.var_mean(x, -1), Output("variance"), Output("mean")),
+        lambda x: tuple(one.float() for one in torch.var_mean(x.double(), -1)),
+        lambda x: torch.var_mean(x, -1, correction=0),
+        "'variance' is off",
+        lambda x: torch.var_mean(x, -1)[::-1],
+        OFF,
+    ),
+    "backward": (
+        in_mode(BACKWARD, "fwd_bwd"),
+        timed_function(BACKWARD, lambda x: x * x.sigmoid(), "fwd_bwd").call,
+        timed_function(BACKWARD, lambda x: x.detach() * x.sigmoid(), "fwd_bwd").call,
+        "'gradient of input 1' is off",
+        timed_function(BACKWARD, lambda x: x.relu(), "fwd_bwd").call,
+        "'out' is off",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_right_is_accepted_and_what_is_wrong_refused_for_its_reason(kind: str) -> None:
+    of, right, *wrong = KINDS[kind]
+    inputs = of.inputs(WORKLOAD, "cpu", 0)
+
+    verdict = check(of, WORKLOAD, right, inputs)
+    if kind != "dropout without a seed":
+        assert verdict.ok, verdict.reason
+        assert not verdict.flags
+    for function, reason in zip(wrong[::2], wrong[1::2], strict=True):
+        verdict = check(of, WORKLOAD, function, inputs)
+        assert not verdict.ok
+        assert reason in verdict.reason
