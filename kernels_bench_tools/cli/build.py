@@ -63,7 +63,10 @@ def build(
     result, published = build_report(project, paths or [], options, output, earlier, verbose=verbose)
     if json:
         cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
-        print_json({"index": str(published.index), "device": result.device, "cells": cells})
+        left_out = [problem for problems in result.left_out.values() for problem in problems]
+        print_json(
+            {"index": str(published.index), "device": result.device, "cells": cells, "left_out": left_out}
+        )
     else:
         print(summarize_build(result))
         print(short_path(published.index))

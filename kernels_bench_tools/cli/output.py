@@ -117,8 +117,12 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
         for name, cell in cells
         if _is_wrong(cell) or (strict and cell.status is Status.UNSUPPORTED and not cell.expected)
     ]
+    broken = sorted(result.left_out.keys() & set(result.selected))
+    if broken:
+        said = f"kbt: {plural(len(broken), 'notebook')} left out, with mistakes that kbt check lists: {few(broken)}"
+        print(visible(said), file=sys.stderr)
     if not wrong:
-        return 0
+        return FAILURE if broken else 0
     where = f" See {see}" if see else ""
     print(
         visible(f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {few(wrong)}.{where}"),

@@ -63,5 +63,6 @@ _COUNTED = {
     PlannedAction.RUN: "would run",
     PlannedAction.MAY_RUN: "may run",
     PlannedAction.UNSUPPORTED: "cannot run here",
+    PlannedAction.BROKEN: "left out, with mistakes in their notebooks",
     PlannedAction.UNCHANGED: "unchanged",
 }

@@ -54,6 +54,12 @@ class Survey:
             found += [error for notebook, error in self.graph.problems if notebook == name]
         return found
 
+    @property
+    def broken(self) -> dict[str, list[str]]:
+        """The notebooks with errors, each with all of them."""
+        found = {name: [str(one) for one in self.problems([name])] for name in self.notebooks}
+        return {name: problems for name, problems in found.items() if problems}
+
     def prose(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the name of a notebook and its text without fences, for each block of prose of these notebooks."""
         for name in names:
@@ -93,18 +99,22 @@ def survey_project(project: Project) -> Survey:
 
 
 def survey_targets(
-    project: Project, targets: Sequence[str], more: Sequence[str] = ()
+    project: Project, targets: Sequence[str], more: Sequence[str] = (), *, strict: bool = False
 ) -> tuple[Survey, list[CellName]]:
     """Return the project's notebooks, and the selected cells with all that they need, in execution order.
 
-    ``more`` are further targets, if any. Errors in the selected notebooks, or in those that they need, are raised.
+    ``more`` are further targets, if any. Cells of notebooks with errors are among them. The errors are raised if no other
+    notebook is selected, if a target is that notebook alone, or if ``strict``.
     """
     survey = survey_project(project)
     selected = select_cells(project, survey, targets)
     cells = survey.graph.closure([*selected, *(select_cells(project, survey, more) if more else ())])
     needed = {*select_notebooks(project, survey, targets), *(cell.notebook for cell in cells)}
-    if problems := survey.problems(needed):
-        raise NotebooksError(problems)
+    named = [select_notebooks(project, survey, [target]) for target in targets]
+    alone = {names[0] for names in named if len(names) == 1}
+    wrong = survey.broken.keys() & needed
+    if wrong and (strict or wrong == needed or wrong & alone):
+        raise NotebooksError(survey.problems(wrong))
     return survey, cells
 
 

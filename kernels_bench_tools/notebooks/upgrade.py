@@ -73,7 +73,7 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
     The number counts cells that install packages without a date. A date that does not have a line of its own is
     a ``NotebookError``.
     """
-    survey, _ = survey_targets(project, targets)
+    survey, _ = survey_targets(project, targets, strict=True)
     notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
     cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
     changes: list[HeaderChange] = []
@@ -101,7 +101,7 @@ def find_harness_changes(project: Project) -> list[HeaderChange]:
 
     A header that cannot be changed line by line is a ``NotebookError``.
     """
-    survey, _ = survey_targets(project, [])
+    survey, _ = survey_targets(project, [], strict=True)
     notebooks = survey.notebooks.values()
     cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
     return _once(_harness_change(project, notebook, cell) for notebook, cell in cells)

@@ -336,7 +336,10 @@ class BuildRun(msgspec.Struct, kw_only=True):
     """``"uv"`` or ``"current"``."""
     notebooks: list[NotebookRun]
     selected: list[str] = msgspec.field(default_factory=list)
-    """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``."""
+    """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``. Also notebooks of
+    these that are left out."""
+    left_out: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """What is wrong with notebooks that are not part of the report."""
 
     @property
     def measured(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import msgspec
@@ -410,9 +410,8 @@ def status_page(site: Site) -> str:
         origins=view_origins(views),
         groups=failure_groups(operator.summary for operator in site.operators if operator.summary),
         cells=sorted(cells, key=lambda item: bool(item[2].expected)),
-        problems=_record_problems(site),
+        problems=[*chain.from_iterable(site.build.left_out.values()), *_record_problems(site)],
         operators=site.operators,
-        measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         total=sum(len(row.points) for view in views for row in view.rows),
     )

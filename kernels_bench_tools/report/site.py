@@ -148,6 +148,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         *notebooks.values(),
         msgspec.json.encode(site.previous),
         site.build.project.commit,
+        msgspec.json.encode(site.build.left_out),
     )
     page: Callable[[Site], str | bytes]
     for path, page in (

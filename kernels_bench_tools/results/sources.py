@@ -87,9 +87,7 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
     found = []
     for slug, device in devices.items():
         here = {name: records for (on, name), records in kept.items() if on == slug}
-        if slug in unmeasured and all(
-            it.outcome is Status.UNSUPPORTED for some in here.values() for it in some
-        ):
+        if slug in unmeasured and not any(it.workload for some in here.values() for it in some):
             continue
         # The baseline counts twice, so that it is right where there is only one other.
         counted = [*here.values(), *(here[name] for name in here.keys() & baselines)]

@@ -18,7 +18,7 @@ from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
+from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_targets
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import (
     FORWARD,
@@ -109,7 +109,7 @@ def build(
     The result has every notebook of the project; cells that are not targets have their last result.
 
     Raises:
-        NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
+        NotebooksError: Something is wrong with all notebooks concerned, or with the only one of a target; nothing has run.
         KeyboardInterrupt: The build was interrupted; finished results are kept.
     """
     environment = find_environment(options.environment)
@@ -127,6 +127,11 @@ def build(
             executor = options.executor(project, options.environment, progress)
         stack.callback(executor.close)
         survey, cells, rerun = selection
+        wrong = {*select_notebooks(project, survey, targets), *(name.notebook for name in cells)}
+        for name, problems in survey.broken.items():
+            for problem in problems if name in wrong else problems[:1]:
+                progress.note(f"left out: {problem}")
+        wrong &= survey.broken.keys()
         device = executor.device
         cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
         cache.sweep()
@@ -148,16 +153,17 @@ def build(
             ),
             retry_failed=options.retry_failed,
             measures=options.measure,
+            broken=survey.broken,
         )
         if show is not None:
-            execution.show = lambda: show(_describe(survey, options, execution))
+            execution.show = lambda: show(_describe(survey, options, execution, wrong))
         try:
             execution.run(cells, rerun)
         finally:
-            if not survey.problems():
+            if not survey.broken:
                 cache.forget_all_but(survey.graph.nodes)
             # Also after an interruption: finished results can be recorded, and replace those of the build before.
-            run = _describe(survey, options, execution)
+            run = _describe(survey, options, execution, wrong)
             if options.effect is None:  # else they are no results of the report
                 cache.save_last()
                 write_struct(project.state / REPORT_NAME, run)
@@ -208,7 +214,7 @@ def _workload_sets(module: Path) -> list[str]:
     return names
 
 
-def _describe(survey: Survey, options: BuildOptions, execution: Execution) -> BuildRun:
+def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong: Iterable[str]) -> BuildRun:
     """Return every notebook with the results of its cells, as far as they have any."""
     cache, project = execution.cache, execution.fingerprints.project
 
@@ -224,9 +230,7 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution) -> Bu
 
     described = []
     for notebook in survey.notebooks.values():
-        if notebook.problems:
-            execution.progress.note(f"left out of the report: {notebook.problems[0]}")
-        else:
+        if notebook.name not in execution.broken:
             described.append(describe_notebook(notebook, describe))
     return BuildRun(
         project=ProjectInfo(
@@ -238,7 +242,8 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution) -> Bu
         device=execution.executor.device,
         environment=options.environment,
         notebooks=described,
-        selected=sorted(map(str, execution.results)),
+        selected=sorted(map(str, [*execution.results, *wrong])),
+        left_out={name: [*problems] for name, problems in execution.broken.items()},
     )
 
 

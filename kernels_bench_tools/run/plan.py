@@ -36,6 +36,8 @@ class PlannedAction(StrEnum):
     """It runs unless the outputs of the cells before it are the same as last time."""
     UNSUPPORTED = "unsupported"
     """It cannot run on this machine, and is listed with the reason."""
+    BROKEN = "broken"
+    """There is a mistake in its notebook."""
 
 
 class CellPlan(msgspec.Struct, kw_only=True):
@@ -66,6 +68,9 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     for name in cells:
         node, plan = survey.graph.nodes[name], CellPlan(cell=str(name), action=PlannedAction.UNCHANGED)
         plans.append(plan)
+        if name.notebook in survey.broken:
+            plan.action, plan.reason = PlannedAction.BROKEN, survey.broken[name.notebook][0]
+            continue
         upstream = [str(need) for need in node.needs if need not in results]
         keys = [] if upstream else [prints.key(node, results, count) for count in counts]
         entries = [entry for key in keys if (entry := cache.find(key, name))]

@@ -100,6 +100,8 @@ class Execution:
     """Whether cells that failed run again although nothing about them has changed."""
     measures: bool = True
     """Whether cells that measure run; otherwise others see their last results, or that they have none."""
+    broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Notebooks with errors, of which no cell runs."""
     show: Callable[[], None] | None = None
     """Publishes the results so far; None if nothing is published."""
     expected: dict[CellName, float] = field(default_factory=dict, init=False)
@@ -171,6 +173,9 @@ class Execution:
         A cell has none before the cells that it needs have one.
         """
         node = self.graph.nodes[name]
+        if name.notebook in self.broken:
+            self.standing[name] = self._without_result(name, Status.INVALID, self.broken[name.notebook][0])
+            return True
         if any(need not in self.seen for need in node.needs):
             return False
         counts = self.process_counts[-1:] if name in self._rerun else self.process_counts
@@ -187,7 +192,9 @@ class Execution:
             self._settle(name, known)
             return True
         if node.cell.measures and not self.measures and not unmet:
-            self.standing[name] = self.cache.last(name) or Entry(self.cache.folder / "none", _absent(name))
+            self.standing[name] = self.cache.last(name) or self._without_result(
+                name, Status.ABSENT, Status.ABSENT.meaning
+            )
             return True
         prepared = self._prepared.get(name, Prepared())
         if not unmet and not prepared.reason:
@@ -349,6 +356,9 @@ class Execution:
             self._drafts[name] = self.cache.draft()
         return self._drafts[name]
 
+    def _without_result(self, name: CellName, status: Status, reason: str) -> Entry:
+        return Entry(self.cache.folder / "none", StoredResult(cell=str(name), status=status, reason=reason))
+
     def _commit(self, name: CellName, result: StoredResult) -> None:
         result.parts = self.fingerprints.parts_of(self._keys[name])
         if self.graph.nodes[name].cell.measures:
@@ -365,10 +375,6 @@ class Execution:
         expect = node.notebook.front.expect
         run = describe_cell(self.fingerprints.project, node.cell, entry, cached, expect)
         self.progress.cell_finished(str(name), run)
-
-
-def _absent(name: CellName) -> StoredResult:
-    return StoredResult(cell=str(name), status=Status.ABSENT, reason=Status.ABSENT.meaning)
 
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0

@@ -118,3 +118,20 @@ def test_a_new_implementation_is_one_new_file_and_a_broken_one_costs_nothing_els
     assert {key: after[key].points for key in before} == {key: row.points for key, row in before.items()}
     # Records written before the process was killed are kept.
     assert {point.status for point in after["killed_late"].points} == {Status.OK}
+
+
+def test_a_notebook_with_a_mistake_is_a_failure_of_the_report_and_of_the_exit_code(
+    project: Path, build: Build
+) -> None:
+    wrong = add_implementation(project, "wrong", "1")
+    wrong.write_text(wrong.read_text().removesuffix("```\n"))
+
+    done = build("--json")
+
+    problem = "layer_norm/impls/wrong.md:5: this fence is never closed. End it with a line ```."
+    assert (done.returncode, json.loads(done.stdout)["left_out"]) == (1, [problem])
+    assert f"left out: {problem}" in done.stderr
+    assert "wrong.html" not in done.stderr
+    assert problem in (project / "site/status.html").read_text()
+    assert rows(project)["wrong"].status is Status.INVALID
+    assert rows(project)["torch_layer_norm"].status is Status.OK

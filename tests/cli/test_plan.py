@@ -41,7 +41,7 @@ def test_plan_lists_cells_that_would_run_with_the_reason(small: Path) -> None:
         ["may", "run", "softmax/results/all.md:combine", "needs", CELL],
     ]
     assert told[2:] == ["1 would run, 1 may run"]
-    assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0}
+    assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0, "broken": 0}
     changed = {"verdict": "run", "reason": "", "changed": ["code"], "upstream": []}
     assert data["cells"][0] == {"cell": CELL, **changed}
 

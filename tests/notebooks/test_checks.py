@@ -1,7 +1,9 @@
 import json
 import time
+from itertools import chain
 
 import pytest
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.survey import (
@@ -129,13 +131,14 @@ def test_cells_with_the_same_script_path_are_an_error(workspace):
     assert "makes the same file name" in str(survey_project(workspace.project).problems()[0])
 
 
-def test_nothing_runs_if_a_notebook_has_errors(workspace):
+@pytest.mark.parametrize("targets", [["b.md", "a.md"], ["b.md"]])
+def test_nothing_runs_if_a_target_is_a_notebook_with_errors_or_all_have_some(workspace, targets):
     workspace.cell("a.md", "open('x.txt', 'w')")
-    workspace.cell("b.md", "1", "id=a timeout=x")
+    workspace.cell("b.md", "1", "id=a timeout=x needs=./c.md")
     workspace.cell("c.md", "1", "id=a timeout=y")
 
     with pytest.raises(NotebooksError) as caught:
-        workspace.build()
+        workspace.build(*targets)
 
     assert len(caught.value.problems) == 2
     assert isinstance(caught.value, NotebookError)
@@ -150,7 +153,41 @@ def test_errors_in_other_notebooks_do_not_stop_a_build(workspace):
     told = workspace.build("a.md")
 
     assert told.started == ["a.md:a"]
-    assert told.notes[0].startswith("left out of the report: b.md:3: timeout=x")
+    assert told.notes[0].startswith("left out: b.md:3: timeout=x")
+    assert workspace.run.selected == ["a.md:a"]
+
+
+MISTAKES = {
+    "unclosed fence": "```python id=a outputs=op.jsonl\n1\n",
+    "front matter": "---\nbasline: [\n---\n```python id=a outputs=op.jsonl\n1\n```\n",
+    "header": "```python id=a outputs=op.jsonl\n# /// script\n# dependencies = [\n# ///\n1\n```\n",
+    "unknown need": "```python id=a outputs=op.jsonl needs=b\n1\n```\n",
+    "no cell": "```text\n",
+    "circle": "```python id=a outputs=op.jsonl needs=../results/c.md:combine\n1\n```\n",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES.values(), ids=MISTAKES)
+def test_a_notebook_with_a_mistake_costs_itself_only(workspace, text):
+    workspace.cell("op/impls/good.md", WRITE, MEASURING)
+    workspace.write("op/impls/wrong.md", text)
+    show = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))['cells']\n"
+    show += "print(sorted((one['notebook'], one['status']) for one in needs))"
+    workspace.cell("op/results/c.md", show, "id=combine needs=../impls/*.md:a")
+
+    told = workspace.build()
+
+    problems = [str(one) for one in survey_project(workspace.project).problems()]
+    assert problems
+    assert told.notes == [f"left out: {one}" for one in problems]
+    assert [*chain(*workspace.run.left_out.values())] == problems
+    assert {*workspace.run.left_out} <= {*workspace.run.selected}
+    assert "op/impls/good.md:a" in told.started
+    if text in (MISTAKES["no cell"], MISTAKES["circle"]):
+        return
+    seen = ["('op/impls/good.md', 'ok')", "('op/impls/wrong.md', 'invalid')"]
+    assert workspace.text(workspace.result("op/results/c.md", "combine").stdout) == f"[{', '.join(seen)}]\n"
+    assert workspace.build().started == []
 
 
 def test_check_advises_to_pin_a_date(workspace):
