@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import posixpath
 import re
 from base64 import b64encode
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 from markupsafe import Markup
 
+from kernels_bench_tools.file_io import real_path
 from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.chart import ChartPanel, read_panels
 from kernels_bench_tools.report.page import Links, Page
@@ -47,6 +49,12 @@ _SANDBOX = """<!DOCTYPE html>
 <title>{name}</title></head><body><iframe sandbox="" title="{name}" srcdoc="{text}"
 style="position: fixed; inset: 0; border: 0; width: 100%; height: 100%"></iframe></body></html>
 """
+_LINKED = re.compile(
+    r"""\]\(\s*(?:<([^>\n]+)>|((?:[^\s()]|\([^\s()]*\))+)) | ^\ {0,3}\[[^]\n]+\]:\s*<?([^\s>]+)
+    | \b(?:src|href)\s*=\s*["']([^"'\n]+)""",
+    re.VERBOSE | re.MULTILINE,
+)
+"""What may be the URL of a link or a picture in Markdown or HTML."""
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 
@@ -96,6 +104,25 @@ def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> I
         data = tuple(artifact for artifact in found if artifact.suffix in _DATA)
         for artifact in found:
             yield replace(artifact, data=data) if artifact.suffix == "svg" else artifact
+
+
+def linked_files(root: Path, notebook: NotebookRun, repository: str) -> Iterator[Artifact]:
+    """Yield the project's files that a notebook's prose may link to, with the site path of the same folders.
+
+    Where there is a repository, only pictures and files beside the notebook: it shows the others.
+    """
+    folder = posixpath.dirname(notebook.path)
+    for url in (one for match in _LINKED.finditer(notebook.prose) for one in match.groups() if one):
+        path = posixpath.normpath(posixpath.join(folder, unquote(re.split("[?#]", url)[0])))
+        linked = Artifact(posixpath.basename(path), path, "", root / path, path)
+        beside = posixpath.dirname(path) == folder and linked.suffix != "md"
+        if repository and not beside and linked.suffix not in {*_IMAGES, "svg"}:
+            continue
+        if not stays_inside(path) or any(part.startswith(".") for part in path.split("/")):
+            continue
+        # Path.is_file() raises an error for a name that is too long.
+        if os.path.isfile(linked.file) and real_path(linked.file).is_relative_to(root.resolve()):  # noqa: PTH113
+            yield linked
 
 
 @dataclass(frozen=True)

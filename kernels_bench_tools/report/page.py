@@ -5,10 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report.paths import relative_url, stays_inside
 
 _NOT_IN_A_SLUG = re.compile(r"[^\w\- ]")
@@ -27,10 +29,11 @@ class Links:
     def __init__(self, root: Path, pages: Mapping[str, str], files: Collection[str], repository: str) -> None:
         self._root = root
         self._pages = pages
+        self._notebooks = {page: notebook for notebook, page in pages.items()}
         self._files = files
         self._repository = repository
         self.dead: set[str] = set()
-        """``notebook folder: url`` of each link whose target does not exist."""
+        """``notebook:line: url`` of each link whose target does not exist, or ``folder: url`` of a page without notebook."""
 
     def rewrite(self, url: str, folder: str, page: str) -> str:
         """Return the URL from ``page`` to what ``url`` names in a file of ``folder``.
@@ -41,8 +44,7 @@ class Links:
         try:
             parts = urlsplit(url)
         except ValueError:
-            self.dead.add(f"{folder or '.'}: {url}")
-            return url
+            return self._dead(url, folder, page)
         if parts.scheme or parts.netloc or not parts.path:
             return url
         target = posixpath.normpath(posixpath.join(folder, unquote(parts.path)))
@@ -52,7 +54,16 @@ class Links:
             return relative_url(found, page) + tail
         if self._repository and stays_inside(target) and (self._root / target).exists():
             return f"{self._repository}/blob/HEAD/{quote(target)}{tail}"
-        self.dead.add(f"{folder or '.'}: {url}")
+        return self._dead(url, folder, page)
+
+    def _dead(self, url: str, folder: str, page: str) -> str:
+        """Note where a link is whose target does not exist, and return it."""
+        where = self._notebooks.get(page, folder or ".")
+        with suppress(OSError, UnicodeDecodeError, StopIteration):
+            lines = read_file(self._root / where).decode().split("\n")
+            found = (at for at, line in enumerate(lines, 1) if url in line or unquote(url) in line)
+            where += f":{next(found)}"
+        self.dead.add(f"{where}: {url}")
         return url
 
     def find(self, target: str) -> str | None:

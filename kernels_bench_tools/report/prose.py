@@ -11,13 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 from markdown_it import MarkdownIt
+from markdown_it.ruler import RuleOptionsType
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
 
-from kernels_bench_tools.records.build import CellRun, NotebookRun, Prose
+from kernels_bench_tools.records.build import CellRun, NotebookRun
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.markup import TABLE_RULES, highlighted, replace_tags
 from kernels_bench_tools.report.page import Page
@@ -26,6 +29,8 @@ _PLACEHOLDER = re.compile(
     r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"
 )
 _LONGEST_PLACEHOLDER = 4000
+_CELL, _NO_CELL = "\ufdd0", "\ufffd"
+"""A character that is none, which begins the line of a cell in the text that is parsed."""
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 _page: ContextVar[Page] = ContextVar("page")
 """The page that prose is rendered for."""
@@ -39,43 +44,44 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     """
     _page.set(page)
     markdown = _markdown(raw_html)
-    env: dict[str, Any] = {}
-    for block in notebook.blocks:
-        if isinstance(block, Prose) and raw_html:
-            page.taken.update(_RAW_ID.findall(block.text))
-    streams = [
-        block if isinstance(block, CellRun) else markdown.parse(block.text, env) for block in notebook.blocks
-    ]
+    env: dict[str, Any] = {"docId": "note"}  # part of the ids of footnotes
+    # One text, since notes and links may be defined anywhere in it.
+    text = "\n\n".join(
+        f"{_CELL}{number}" if isinstance(block, CellRun) else block.text.replace(_CELL, _NO_CELL)
+        for number, block in enumerate(notebook.blocks)
+    )
+    if raw_html:
+        page.taken.update(_RAW_ID.findall(text))
+    tokens = markdown.parse(text, env)
     body = Body()
-    prose = [stream for stream in streams if not isinstance(stream, CellRun)]
-    if prose and (first := prose[0]) is streams[0] and len(first) >= 3 and first[0].tag == "h1":
+    if tokens and tokens[0].tag == "h1":
         # markdown-it escapes all but the author's raw HTML.
-        title = markdown.renderer.render(first[1].children or [], markdown.options, {})
-        body.title, body.title_id = Markup(title), str(first[0].attrGet("id") or "")  # noqa: S704
-        del first[:3]
-    headings = [token for tokens in prose for token in tokens if token.type.startswith("heading_")]
+        title = markdown.renderer.render(tokens[1].children or [], markdown.options, env)
+        body.title, body.title_id = Markup(title), str(tokens[0].attrGet("id") or "")  # noqa: S704
+        del tokens[:3]
+    headings = [token for token in tokens if token.type.startswith("heading_")]
     if any(token.tag == "h1" for token in headings):
         for token in headings:
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
-    for stream in streams:
-        if isinstance(stream, CellRun):
-            body.parts.append(Part("cell", cell=stream))
-        else:
-            body.parts.extend(_parts(stream, markdown, env))
+    body.parts += _parts(notebook, tokens, markdown, env)
     return body
 
 
 @cache
 def _markdown(raw_html: bool) -> MarkdownIt:
     """Return the parser and renderer of prose; creating it takes longer than using it."""
-    markdown = MarkdownIt("commonmark", {"highlight": _fence, "html": raw_html}).enable(
-        ["table", "strikethrough"]
-    )
+    options = {"highlight": _fence, "html": raw_html, "tasklists": True, "alerts": True}
+    markdown = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    markdown.use(footnote_plugin, inline=False)
     markdown.use(anchors_plugin, max_level=6, slug_func=lambda title: _page.get().heading_id(title))
     markdown.use(
         dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=_formula
     )
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
+    markdown.inline.ruler.before("html_inline", "comment", _comment)
+    interrupting: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    markdown.block.ruler.before("html_block", "comment", _comment_block, interrupting)
+    markdown.block.ruler.before("table", "cell", _cell, interrupting)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
     markdown.add_render_rule(
         "placeholder", lambda _, tokens, index, *_rest: str(Markup.escape(f"![{tokens[index].content}]"))
@@ -102,6 +108,50 @@ def _placeholder(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _cell(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
+    position = state.bMarks[start]
+    if not state.src.startswith(_CELL, position):
+        return False
+    if not silent:
+        state.push("cell", "", 0).meta["block"] = int(state.src[position + 1 : state.eMarks[start]])
+        state.line = start + 1
+    return True
+
+
+def _comment(state: StateInline, silent: bool) -> bool:  # noqa: ARG001
+    end = state.src.find("-->", state.pos + 4) if state.src.startswith("<!--", state.pos) else -1
+    if end >= 0:
+        state.pos = end + 3
+    return end >= 0
+
+
+def _comment_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Leave out an HTML comment of one or several lines, blank ones included; what follows it is a paragraph."""
+    first = state.bMarks[start] + state.tShift[start]
+    if state.is_code_block(start) or not state.src.startswith("<!--", first):
+        return False
+    for line in range(start, end):
+        if line > start and state.sCount[line] < state.blkIndent:
+            break
+        closing = state.src.find(
+            "-->", first + 4 if line == start else state.bMarks[line], state.eMarks[line]
+        )
+        if closing < 0:
+            continue
+        rest = state.src[closing + 3 : state.eMarks[line]].strip()
+        if rest and line == start:
+            break
+        if not silent:
+            state.line = line + 1
+            if rest:
+                state.push("paragraph_open", "p", 1)
+                inline = state.push("inline", "", 0)
+                inline.content, inline.children = rest, []
+                state.push("paragraph_close", "p", -1)
+        return True
+    return False
+
+
 def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
     for token in tokens:
         for child in token.children or ():
@@ -116,8 +166,10 @@ def _is_chapter(token: Token) -> bool:
     return token.type == "heading_open" and token.tag == "h2" and token.level == 0
 
 
-def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> Iterator[Part]:
-    """Yield the rendered tokens, split at placeholders and before each chapter."""
+def _parts(
+    notebook: NotebookRun, tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]
+) -> Iterator[Part]:
+    """Yield the cells and the rendered tokens between them, split at placeholders and before each chapter."""
     chunk: list[Token] = []
 
     def flush() -> Iterator[Part]:
@@ -133,6 +185,12 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
 
     index = 0
     while index < len(tokens):
+        if tokens[index].type == "cell":
+            yield from flush()
+            cell = notebook.blocks[tokens[index].meta["block"]]
+            yield Part("cell", cell=cell if isinstance(cell, CellRun) else None)
+            index += 1
+            continue
         names = _standing_alone(tokens, index)
         if names:
             yield from flush()

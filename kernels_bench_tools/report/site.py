@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,14 @@ from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages, paths
-from kernels_bench_tools.report.artifacts import ACTIVE, notebook_artifacts, relinked, sandboxed
+from kernels_bench_tools.report.artifacts import (
+    ACTIVE,
+    Artifact,
+    linked_files,
+    notebook_artifacts,
+    relinked,
+    sandboxed,
+)
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.imports import imports_json
@@ -80,6 +87,13 @@ def publish(
                 if is_long(file):  # the page shows it only in part
                     files[site_paths.log(notebook.path, cell.id, name)] = file
     files |= static_files()
+    linked = {
+        artifact.path: artifact
+        for notebook in build.notebooks
+        for artifact in linked_files(root, notebook, build.project.repository)
+        if artifact.path not in site_paths.pages and not artifact.file.is_relative_to(output)
+    }
+    files = {path: artifact.file for path, artifact in linked.items()} | files
     known = {*files, *site_paths.pages.values()}
     of_models = model_operators(root, operators)
     site = Site(
@@ -96,7 +110,7 @@ def publish(
         effects=effects or Effects(),
         previous=previous,
     )
-    renderers = _renderers(site)
+    renderers = _renderers(site, linked.values())
     # All paths are known before a page is rendered: each page may link to all others.
     known.update(renderers)
     base = digest(
@@ -122,7 +136,7 @@ _TEXTS = {"csv", "json", "jsonl", "log", "md", "txt"}
 _Renderer = Callable[[], str | bytes]
 
 
-def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
+def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _Renderer]]:
     """Return by site path how each file is rendered, and the key of what only it and files like it show.
 
     The page of an implementation has the key of its notebook and of the operator's results, other pages of an operator
@@ -198,13 +212,14 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
             owner = site.operator_of(notebook.path)
             key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
             found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
-    for artifact in site.artifacts:
+    for artifact in [*(one for one in linked if one.path not in found), *site.artifacts]:
+        key = notebooks.get(artifact.notebook) or files_key(site.root, [artifact.file])
         if artifact.exists and artifact.suffix == "svg":
-            found[artifact.path] = notebooks[artifact.notebook], partial(relinked, artifact, site.links)
+            found[artifact.path] = key, partial(relinked, artifact, site.links)
         elif artifact.exists and artifact.suffix in ACTIVE:
-            found[artifact.path] = notebooks[artifact.notebook], partial(sandboxed, artifact)
+            found[artifact.path] = key, partial(sandboxed, artifact)
         elif artifact.exists and artifact.suffix in _TEXTS:
-            found[artifact.path] = notebooks[artifact.notebook], artifact.file.read_bytes
+            found[artifact.path] = key, artifact.file.read_bytes
     return found
 
 
