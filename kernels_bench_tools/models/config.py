@@ -6,7 +6,8 @@ the command can read it, this module needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
@@ -114,18 +115,23 @@ _EXPERTS = {
     "qwen3_moe": {"num_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
 }
 """By ``model_type``, the names of fields of :class:`Experts` in Hugging Face's file."""
-_ASSUMED = {"mistral": {"sliding_window": 4096}}
-"""By ``model_type``, values that transformers assumes where a file has none, and that are refused."""
+_LLAMA = {"rope_theta": 1e4, "rms_norm_eps": 1e-6}
+_ASSUMED: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(get_args(ModelType), _LLAMA),
+    "mistral": {**_LLAMA, "sliding_window": 4096},
+    "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5},
+}
+"""By ``model_type``, what transformers assumes where a file has no such field."""
+_QUANTIZED = re.compile(r"quant|compress|(^|_)w?bits?(_|$)|\dbit", re.IGNORECASE)
+"""Keys that say, unless their value is empty, that weights are not stored in the model's type."""
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "use_sliding_window": (False, None),
-    "quantization_config": (None,),
     "partial_rotary_factor": (1.0, None),
     "decoder_sparse_step": (1,),
     "mlp_only_layers": ([], None),
-    "compression_config": (None,),
     "dtype": (*get_args(DType), None),
     "torch_dtype": (*get_args(DType), None),
 }
@@ -156,6 +162,9 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
     kind: Any = data.get("model_type")
     if kind not in known:
         raise ModelError(name, f"model_type {_json(kind)} is not supported", " or ".join(known))
+    # A window of None is none, while any other field of None is absent.
+    given = {key: value for key, value in data.items() if value is not None or key == "sliding_window"}
+    data = {**_ASSUMED[kind], **given}
     names = _EXPERTS.get(kind, {})
     experts = ["num_experts_per_tok"] if names else []
     # Fields for which transformers has a number of its own, such as 128, where a file of that kind has none.
@@ -165,10 +174,9 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
     missing = [key for key in dict.fromkeys(required) if _value(data, key) is None]
     try:
         rope = _rope(data)
-        missing += ["rope_theta"] if "rope_theta" not in rope else []
         if missing:
             raise ModelError(name, f"has no {', '.join(missing)}", "The fields of Hugging Face's config.json")
-        _refuse_unsupported({**_ASSUMED.get(kind, {}), **rope, **data}, kind, name)
+        _refuse_unsupported({**rope, **data}, kind, name)
         fields = {
             "name": name,
             "rope_theta": rope["rope_theta"],
@@ -229,12 +237,23 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
         if key in data and data[key] not in values:
             expected = " or ".join(map(_json, values))
             raise ModelError(name, f"{key} {_json(data[key])} is not supported", expected)
+    for key, value in _quantization(data, ""):
+        raise ModelError(name, f"{key} {_json(value)} is not supported", "Weights that are not quantized")
     for key in ("num_key_value_heads", "head_dim"):
         if data.get(key) == 0:
             raise ModelError(name, f"{key} 0 is not supported", "A positive number, or null")
     for layer in msgspec.convert(data.get("layer_types") or [], list[Any]):
         if layer != "full_attention":
             raise ModelError(name, f"{_json(layer)} in layer_types is not supported", "full_attention")
+
+
+def _quantization(data: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield what says at any depth of a configuration that weights are quantized."""
+    for key, value in data.items():
+        if value and value != "none" and _QUANTIZED.search(key):
+            yield where + key, value
+        elif isinstance(value, dict):
+            yield from _quantization(value, f"{where}{key}.")
 
 
 def _json(value: Any) -> str:
@@ -248,10 +267,8 @@ def _value(data: Mapping[str, Any], key: str) -> Any:
 
 def _rope(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what newer files have in ``rope_parameters`` and older ones in two fields, which are used first, as by transformers."""
-    rope = {"rope_theta": data["rope_theta"]} if data.get("rope_theta") is not None else {}
-    return rope | msgspec.convert(
-        data.get("rope_scaling") or data.get("rope_parameters") or {}, dict[str, Any]
-    )
+    parameters = data.get("rope_scaling") or data.get("rope_parameters") or {}
+    return {"rope_theta": data["rope_theta"], **msgspec.convert(parameters, dict[str, Any])}
 
 
 def _rope_scaling(rope: Mapping[str, Any], name: str) -> dict[str, Any] | None:

@@ -37,9 +37,9 @@ def test_an_unknown_model_type_is_refused_with_the_known_ones() -> None:
 
 def test_all_missing_fields_are_named_together() -> None:
     data = {**MIXTRAL, "hidden_size": None}
-    del data["num_local_experts"], data["rope_theta"]
+    del data["num_local_experts"], data["vocab_size"]
 
-    with pytest.raises(ModelError, match="has no hidden_size, num_local_experts, rope_theta"):
+    with pytest.raises(ModelError, match="has no hidden_size, vocab_size, num_local_experts"):
         config_from_huggingface(data, "mine")
 
 
@@ -84,6 +84,49 @@ def test_all_missing_fields_are_named_together() -> None:
 def test_what_the_modules_do_not_compute_is_refused_by_name(data: dict[str, object], said: str) -> None:
     with pytest.raises(ModelError, match=f"mine: .*{said}"):
         config_from_huggingface(data, "mine")
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        ({"quantization": {"group_size": 64, "bits": 4}}, "quantization "),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        ({"quant_method": "awq"}, "quant_method"),
+        ({"load_in_8bit": True}, "load_in_8bit"),
+        ({"bits": 4}, "bits 4"),
+        ({"w_bit": 4}, "w_bit 4"),
+        ({"weights": {"stored": {"quantized": True}}}, "weights.stored.quantized"),
+    ],
+)
+@pytest.mark.parametrize("model", [LLAMA, QWEN3, MIXTRAL])
+def test_quantized_weights_are_refused_by_the_name_of_the_key(model, added, said) -> None:
+    with pytest.raises(ModelError, match=f"mine: {said}.*is not supported.*not quantized"):
+        config_from_huggingface({**model, **added}, "mine")
+
+
+@pytest.mark.parametrize("value", [None, False, {}, ""])
+def test_a_key_that_says_that_nothing_is_quantized_is_accepted(value) -> None:
+    found = config_from_huggingface({**LLAMA, "quantization_config": value, "quantized": value}, "mine")
+
+    assert found == config_from_huggingface(LLAMA, "mine")
+
+
+@pytest.mark.parametrize("kind", [*HUGGINGFACE])
+@pytest.mark.parametrize("absent", [True, False], ids=["absent", "null"])
+def test_what_a_file_lacks_is_what_transformers_assumes(kind, absent) -> None:
+    transformers = pytest.importorskip("transformers")
+    given = {
+        key: value
+        for key, value in HUGGINGFACE[kind].items()
+        if key not in {"rope_scaling", "rope_parameters"}
+    }
+    lacking = {key: value for key, value in given.items() if key not in {"rope_theta", "rms_norm_eps"}}
+    data = lacking if absent else {**lacking, "rope_theta": None, "rms_norm_eps": None}
+    config = config_from_huggingface({"model_type": kind, **data}, "mine")
+    expected = transformers.AutoConfig.for_model(kind, **lacking)
+
+    assert config.rope_theta == expected.rope_parameters["rope_theta"]
+    assert config.rms_norm_eps == expected.rms_norm_eps
 
 
 def test_absent_heads_of_keys_and_their_size_are_derived() -> None:

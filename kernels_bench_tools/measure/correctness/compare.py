@@ -431,7 +431,8 @@ def _numbers(values: Tensor) -> Tensor:
 
 def _distance(left: Tensor, right: Tensor) -> Tensor:
     """Return absolute differences in float64. Equal infinities have none; NaN has to anything, or inputs with NaN would make
-    any output correct."""
+    any output correct.
+    """
     a, b = _numbers(left), _numbers(right)
     distance = torch.where(a == b, 0.0, (a - b).abs())
     if eps_of(left.dtype) or eps_of(right.dtype):
