@@ -41,6 +41,9 @@ _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)
 
 
 PACKAGE = "kernels-bench-tools"
+OLDEST_PYTHON = (3, 10)
+OLD_PYTHON = "Cells need Python 3.10 or later"
+_LATER = [f"3.{minor}.{patch}" for minor in range(OLDEST_PYTHON[1], 30) for patch in range(40)]
 
 
 def read_header(code: str) -> dict[str, Any] | None:
@@ -119,6 +122,8 @@ def header_problems(
         yield number(EXCLUDE_NEWER), f"{EXCLUDE_NEWER} is {date!r}", 'A date such as "2026-11-20T00:00:00Z"'
     if not isinstance(python, str) or not parse_requirement(f"python {python}"):
         yield number("requires-python"), f"requires-python is {python!r}", 'Versions such as ">=3.11"'
+    elif needs_old_python(python):
+        yield number("requires-python"), f"requires-python is {python!r}", OLD_PYTHON
     if listed is not None and not (
         isinstance(listed, list) and all(isinstance(text, str) for text in listed)
     ):
@@ -139,6 +144,13 @@ def header_problems(
         if not parse_requirement(text):
             at = next((at for at, line in enumerate(lines, 1) if text in line), 0)
             yield first + at, wrong.format(text), requirement
+
+
+@lru_cache(256)
+def needs_old_python(requires: object) -> bool:
+    """Return whether ``requires-python`` excludes every Python that cells run on; False for one that is no condition."""
+    found = parse_requirement(f"python {requires}") if isinstance(requires, str) else None
+    return found is not None and next(iter(found.specifier.filter(_LATER)), None) is None
 
 
 def parse_requirement(text: str) -> Requirement | None:

@@ -9,6 +9,11 @@ import pytest
 from kernels_bench_tools.hub import HubError, HubStatus
 
 Place = Any
+OTHER_KERNELS = """
+import sys, types
+sys.modules['kernels'] = types.ModuleType('kernels')  # without what 0.17 has
+sys.modules['kernels'].__version__ = '{}'
+"""
 COMMIT = "ab" * 20
 ANOTHER_GPU = """
 import torch
@@ -96,12 +101,15 @@ CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tup
     ),
     (HubStatus.BACKEND_NOT_HERE, published(), {"backend": "rocm"}, {}, ()),
     (HubStatus.KERNELS_TOO_OLD, published(metadata={"kernels-minver": "99.0.0"}), "@1", {}, ("99.0",)),
-    (
-        HubStatus.KERNELS_TOO_OLD,
-        published(),
-        "@1",
-        {"before": "import kernels\nkernels.__version__ = '0.12.1'"},
-        ("0.12.1", "0.17"),
+    *(
+        (
+            HubStatus.KERNELS_TOO_OLD,
+            published(),
+            "@1",
+            {"before": OTHER_KERNELS.format(version)},
+            (version, "0.17"),
+        )
+        for version in ("0.4.4", "0.12.0", "0.18.0", "1.0.0")
     ),
     (HubStatus.MISSING_DEPENDENCY, published(metadata={"python-depends": ["helion"]}), "@1", {}, ("helion",)),
     (HubStatus.MISSING_DEPENDENCY, published(code="import no_such_package"), "@1", {}, ("no_such_package",)),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from workspace import make_wheel
 
+from kernels_bench_tools.notebooks.header import needs_old_python
+from kernels_bench_tools.notebooks.survey import cell_problems, survey_project
 from kernels_bench_tools.run.environment.base import find_uv
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
@@ -101,6 +103,29 @@ def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(worksp
         assert "nowhere-to-be-found" in workspace.text(run.environment_log)
         assert workspace.records(name)[0]["err"]["type"] == "Resolution"
     assert workspace.result("op/z.md").status == "ok"
+
+
+@pytest.mark.parametrize("requires", ["==3.9.*", "<3.10", "~=3.8.0", "==3.9.18", ">=3.8,<3.10"])
+def test_a_cell_for_an_old_python_is_refused_before_anything_is_installed(workspace, monkeypatch, requires):
+    monkeypatch.setattr(
+        "kernels_bench_tools.run.environment.base.UvEnvironment._run", None
+    )  # uv is not started
+    code = f"# /// script\n# requires-python = '{requires}'\n# dependencies = []\n# ///\nprint('ok')"
+    workspace.cell("a.md", code)
+    workspace.cell("b.md", code)
+    workspace.build(environment="uv")
+
+    reason = f"requires-python is {requires}. Cells need Python 3.10 or later"
+    assert [workspace.result(name).reason for name in ("a.md", "b.md")] == [reason] * 2
+    (problem, _) = cell_problems(survey_project(workspace.project).notebooks.values())
+    assert (problem.where, problem.expected) == ("a.md:5", "Cells need Python 3.10 or later")
+
+
+@pytest.mark.parametrize(
+    "requires", ["", ">=3.8", "==3.10.*", "==3.11.7", ">=3.9,<3.12", "!=3.10.*", ">3.13"]
+)
+def test_a_cell_for_a_later_python_is_not_refused(requires):
+    assert not needs_old_python(requires)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import shutil
 import site
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,16 @@ from typing import Any
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.header import PACKAGE, path_sources, read_header, uv_settings, with_header
+from kernels_bench_tools.notebooks.header import (
+    OLD_PYTHON,
+    OLDEST_PYTHON,
+    PACKAGE,
+    needs_old_python,
+    path_sources,
+    read_header,
+    uv_settings,
+    with_header,
+)
 from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
@@ -118,6 +128,11 @@ class UvEnvironment:
         return replace(prepared, files=files)
 
     def _sync(self, script: Path, log: Path, processes: Processes) -> Prepared:
+        requires = _header(script).get("requires-python")
+        if needs_old_python(requires):
+            reason = f"requires-python is {requires}. {OLD_PYTHON}"
+            log.write_text(f"{reason}\n", encoding="utf-8")
+            return Prepared(reason=reason, unsolvable=True)
         command = ["sync", "--script", str(script), "--output-format", "json"]
         end, output = self._run(command, script, log, processes)
         if end.stop is Stop.TIMEOUT:
@@ -126,8 +141,13 @@ class UvEnvironment:
             errors = log.read_text(encoding="utf-8", errors="replace")
             unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
             return Prepared(reason=_uv_reason(errors, end.code), unsolvable=unsolvable)
-        python = json.loads(output)["sync"]["environment"]["python"]["path"]
-        return Prepared(python=python, script=str(script))
+        python = json.loads(output)["sync"]["environment"]["python"]
+        if tuple(map(int, python["version"].split(".")[:2])) < OLDEST_PYTHON:  # of UV_PYTHON, for example
+            reason = (
+                f"uv chose Python {python['version']}. {OLD_PYTHON}: write requires-python into the header"
+            )
+            return Prepared(reason=reason, unsolvable=True)
+        return Prepared(python=python["path"], script=str(script))
 
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
         """Run uv beside ``script``; return how it ended and what it printed. Errors are written to ``log``."""
@@ -215,13 +235,16 @@ def _remove_environment(folder: Path) -> None:
 
 def _local_packages(script: Path) -> list[Path]:
     """Return the folders that a script's header takes from the local disk; of this package, what it imports."""
-    try:
-        written = path_sources(read_header(script.read_text(encoding="utf-8"))).values()
-    except ValueError:
-        return []
+    written = path_sources(_header(script)).values()
     found = [Path(os.path.normpath(script.parent / path)) for path in written]
     found = [path / PACKAGE_FOLDER.name if (path / PACKAGE_FOLDER.name).is_dir() else path for path in found]
     return [path for path in found if path.is_dir()]
+
+
+def _header(script: Path) -> dict[str, Any]:
+    with suppress(ValueError):
+        return read_header(script.read_text(encoding="utf-8")) or {}
+    return {}
 
 
 def write_script(path: Path, text: str) -> None:
