@@ -203,6 +203,30 @@ class Row(msgspec.Struct, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How much faster one implementation is than another: above 1 it is faster."""
+
+    value: float | None = None
+    """None unless both ran and were correct."""
+    low: float | None = None
+    """Lower end of its 95 % interval; None where it is not known."""
+    high: float | None = None
+    verdict: Verdict = Verdict.NONE
+    separate: bool = False
+    """Measured at different times: with an interval it is the ratio of their speed-ups over the baseline."""
+
+
+class Pair(msgspec.Struct, kw_only=True):
+    """Two implementations of a view, the first one's speed-up over the second."""
+
+    implementation: str
+    over: str
+    ratios: list[Ratio]
+    """One for each of the view's workloads, in their order."""
+    overall: Ratio
+    """Geometric mean over the workloads that have one."""
+
+
 class DeviceSummary(msgspec.Struct, kw_only=True):
     """One view of a device: the results of workloads that are compared with each other.
 
@@ -224,6 +248,8 @@ class DeviceSummary(msgspec.Struct, kw_only=True):
     """The metrics that charts and rankings of this view show; empty in summaries of earlier versions."""
     rows: list[Row]
     """Ranked rows, then other rows that ran, then rows that did not run."""
+    pairs: list[Pair] = msgspec.field(default_factory=list)
+    """Each two rows with a time; a combine cell compares them."""
 
 
 class Summary(msgspec.Struct, kw_only=True):

@@ -38,17 +38,21 @@ from kernels_bench_tools.results.changes import changes_since
 from kernels_bench_tools.results.conditions import device_details
 from kernels_bench_tools.results.effects import EffectSummary, draw_effect, effects_by_device
 from kernels_bench_tools.results.failures import failure_groups
+from kernels_bench_tools.results.pairs import reversed_pair
 from kernels_bench_tools.results.tables import (
     ViewRow,
+    baseline_title,
     charts,
     day,
     measured_peaks,
+    measured_rows,
     origins,
     rows_by_device,
     view_origins,
     view_slug,
+    view_title,
 )
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text import grouped, milliseconds, times, times_interval
 
 
 def front_page(site: Site) -> str:
@@ -72,9 +76,14 @@ def front_page(site: Site) -> str:
         problems=unknown_names(
             notebook.path, notebook.prose, [one.folder for one in site.operators], families
         ),
-        devices=list(
-            {view.device.slug: view.device for one in site.operators for view in one.views}.values()
-        ),
+        devices=[one.device for one in site.devices],
+        device_choices=[(one.device.slug, one.device.name) for one in site.devices],
+        charts={
+            one.folder: page.url(paths.front_charts(one.folder))
+            for one in site.operators
+            if one.chart and one.chart.panels
+        },
+        models=[(key, page.url(paths.model_file(key))) for key in site.models.keys],
         measured_in=partial(_measured_in, site, page),
         contents=_contents(body.parts, sections),
         changes=None if site.previous is None else changes_since(site.previous, summaries),
@@ -143,6 +152,10 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
         charts={panel.view: figure for panel, figure in chart.panels} if chart else {},
         choices={name: text for name, text in charts(shown.views).items() if name in drawn},
         charts_url=page.url(paths.charts_script(page.path)),
+        pairs_url=page.url(paths.pairs_script(page.path)),
+        compared={
+            row.implementation: row.title for view in shown.views if view.pairs for row in measured_rows(view)
+        },
         other_panels=[it for it in chart.panels if it[0].view not in operator.anchors] if chart else [],
         figures=[artifacts.link(figure, page) for figure in operator.figures if figure is not operator.chart],
         downloads=[
@@ -163,14 +176,51 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
 def charts_script(operator: OperatorReport, page: Page) -> str:
     """Return a script with the panels of all other metrics of a page, for when a reader chooses one of them."""
     shown = _is_on(operator, page)
+    return _panels_script(operator, page, lambda one: shown(one) and one.chart != operator.first_chart)
+
+
+def front_charts(site: Site, operator: OperatorReport) -> str:
+    """Return a script with an operator's charts on the front page, for when a reader comes to them."""
+    leading = {view_slug(view) for device in operator.devices for view in device.leading}
+    page = Page(paths.FRONT, site.links)
+    return _panels_script(
+        operator, page, lambda one: one.view in leading and one.chart == operator.first_chart
+    )
+
+
+def _panels_script(operator: OperatorReport, page: Page, shown: Callable[[ChartPanel], bool]) -> str:
     found: dict[str, dict[str, str]] = {}
     for artifact in operator.figures:
-        for panel, figure in artifacts.figure_preview(
-            artifact, page, lambda panel: shown(panel) and panel.chart != operator.first_chart
-        ).panels:
+        for panel, figure in artifacts.figure_preview(artifact, page, shown).panels:
             found.setdefault(panel.chart, {})[panel.view] = str(figure)
+    return _script(found)
+
+
+def pairs_script(operator: OperatorReport, path: str) -> str:
+    """Return a script with the comparisons of any two implementations of each view on a page, seen from both sides."""
+    views: dict[str, dict[str, Any]] = {}
+    for view in operator.on(path).views:
+        ratios: dict[str, dict[str, list[tuple[str, str, str, bool]]]] = {}
+        for pair in [*view.pairs, *map(reversed_pair, view.pairs)]:
+            ratios.setdefault(pair.implementation, {})[pair.over] = [
+                (times(one.value), times_interval(one.low, one.high), one.verdict.value, one.separate)
+                for one in (pair.overall, *pair.ratios)
+            ]
+        views[view_slug(view)] = {
+            "title": f"{view.device.name}, {view_title(view)}",
+            "baseline": baseline_title(view),
+            "workloads": [workload.name for workload in view.workloads],
+            "ms": {row.implementation: [milliseconds(it.p50_ms) for it in row.points] for row in view.rows},
+            "ratios": ratios,
+        }
+    return _script(
+        {"views": views, "verdicts": {verdict.value: label for verdict, label in VERDICTS.items()}}
+    )
+
+
+def _script(data: Any) -> str:
     # A page that was opened from disk may load scripts, but no other text.
-    return f"kbtCharts = {msgspec.json.encode(found).decode()};\n"
+    return f"kbtData = {msgspec.json.encode(data).decode()};\n"
 
 
 def _is_on(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:

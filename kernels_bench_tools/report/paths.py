@@ -57,6 +57,16 @@ def charts_script(page: str) -> str:
     return f"{posixpath.splitext(page)[0]}.charts.js"
 
 
+def front_charts(folder: str) -> str:
+    """Return the script with those charts of an operator that the front page shows."""
+    return posixpath.join(folder, "front.charts.js")
+
+
+def pairs_script(page: str) -> str:
+    """Return the script with the comparisons of any two implementations on a page."""
+    return f"{posixpath.splitext(page)[0]}.pairs.js"
+
+
 def operator_records(folder: str) -> str:
     return posixpath.join(folder, "results", "records.jsonl")
 

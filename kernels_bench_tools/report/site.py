@@ -39,8 +39,10 @@ from kernels_bench_tools.report.paths import (
     SitePaths,
     charts_script,
     effects_file,
+    front_charts,
     model_file,
     operator_records,
+    pairs_script,
     static_files,
 )
 from kernels_bench_tools.results.effects import Effects, effects_csv
@@ -195,6 +197,9 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         found[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
             found[charts_script(path)] = key, partial(pages.charts_script, operator, Page(path, site.links))
+            found[pairs_script(path)] = key, partial(pages.pairs_script, operator, path)
+        if operator.figures:
+            found[front_charts(operator.folder)] = key, partial(pages.front_charts, site, operator)
         found[operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
         for kind, path in operator.further_pages.items():
             found[path] = key, partial(pages.operator_page, site, operator, kind)

@@ -56,7 +56,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
         name = path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
         owner = Owner(folder, path.stem, [path.parent.name]) if is_committed(path) else None
         sources.append(Source(records=read_records(path, name, note, owner)))
-    summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
+    summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources, pairs=True)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_files():
         write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages))

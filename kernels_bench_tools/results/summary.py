@@ -12,6 +12,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.results.metrics import metric_infos
+from kernels_bench_tools.results.pairs import pairs_of
 from kernels_bench_tools.results.rows import ViewRecords, make_row, of_workloads, view_records
 from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
@@ -26,8 +27,10 @@ from kernels_bench_tools.results.views import (
 from kernels_bench_tools.text import grouped
 
 
-def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
+def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bool = False) -> Summary:
     """Return the summary of an operator's records; without any, it has no devices.
+
+    With ``pairs``, any two implementations of a view are compared, too.
 
     Every implementation has a row on every device. It is in the views that it has records in. A record without a
     workload puts it into every view of the groups that it has records of anywhere.
@@ -50,7 +53,7 @@ def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
             view: [view_records(name, here[name], view) for name in here if view in shown[name]]
             for view in in_view_order(set().union(*shown.values()), order)
         }
-        made += _device_views(found.device, views, known)
+        made += _device_views(found.device, views, known, pairs)
     _make_slugs_unique(made)
     return Summary(operator=operator, title=title, devices=made)
 
@@ -82,7 +85,10 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
 
 
 def _device_views(
-    device: Device, views: Mapping[View, Sequence[ViewRecords]], known: Mapping[str, FrontMatter]
+    device: Device,
+    views: Mapping[View, Sequence[ViewRecords]],
+    known: Mapping[str, FrontMatter],
+    pairs: bool,
 ) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     every = [
@@ -115,6 +121,7 @@ def _device_views(
             rows=ranked(rows, name, only_judged=only_judged),
         )
         view.metrics = metric_infos(view)
+        view.pairs = pairs_of(device, found, view.rows) if pairs else []
         made.append(view)
     return made
 

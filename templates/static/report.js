@@ -49,7 +49,7 @@ const setUpTheme = button => {
 
 let form, inputs = [], written;
 const chosen = name => inputs.filter(input => input.name === name && input.checked).map(input => input.value);
-const isText = input => input.type === "search";
+const isText = input => /search|select/.test(input.type);
 
 // The fragment of a permalink: the view's anchor, a question mark, and every setting that is not the default.
 const save = () => {
@@ -85,7 +85,7 @@ const restore = () => {
   show();
   if (!target) return;
   for (let fold = target; (fold = fold.closest("details")); fold = fold.parentNode) fold.open = true;
-  target.scrollIntoView();
+  (document.querySelector(".comparison:not([hidden])") || target).scrollIntoView();
 };
 
 // Show one view at a time.
@@ -99,14 +99,33 @@ const pick = view => {
   for (const link of all(".glance a")) link.ariaCurrent = link.hash === `#${view}` ? "true" : null;
 };
 
+const words = () => inputs.find(input => input.name === "q").value.toLowerCase();
+
+// The front page's search: links to what has all words in its name or kind.
+const search = list => {
+  const query = words().trim(), parts = query.split(/\s+/), found = new Map();
+  for (const link of query ? all("[data-find]") : []) {
+    const { find } = link.dataset, text = `${link.textContent} ${find}`.toLowerCase();
+    if (parts.every(word => text.includes(word))) found.set(link.href, [link, find]);
+  }
+  list.replaceChildren(...[...found.values()].slice(0, 12).map(([link, find]) => {
+    const item = document.createElement("li"), copy = document.createElement("a");
+    copy.href = link.href;
+    copy.textContent = link.textContent;
+    item.append(copy, ` ${find}`);
+    return item;
+  }));
+  form.querySelector("output").textContent = query && `${found.size} found${found.size > 12 ? ", the first 12" : ""}`;
+};
+
 const filter = () => {
   const rows = all("tr[data-status]");
-  const words = inputs.find(isText).value.toLowerCase().split(" ");
+  const parts = words().split(" ");
   const fits = (row, name) => !chosen(name)[0] || chosen(name).includes(row.dataset[name]);
   filtered.clear();
   for (const row of rows) {
     const text = row.textContent.toLowerCase();
-    row.hidden = !(words.every(word => text.includes(word)) && fits(row, "family") && fits(row, "status"));
+    row.hidden = !(parts.every(word => text.includes(word)) && fits(row, "family") && fits(row, "status"));
     if (row.hidden) filtered.add(slugOf(row));
   }
   const seen = rows.filter(row => !row.closest(".unpicked"));
@@ -116,8 +135,9 @@ const filter = () => {
 const show = () => {
   [metric = ""] = chosen("metric");
   if (form) {
+    const list = form.querySelector(".found");
     pick(view);
-    filter();
+    list ? search(list) : filter();
   }
   draws.forEach(draw => draw());
 };
@@ -140,7 +160,7 @@ const toggle = (key, keys, event) => {
 const setUpForm = () => {
   form = document.querySelector("form.switches");
   if (!form) return;
-  inputs = all("input", form);
+  inputs = all("input, select", form);
   view = document.querySelector("[data-pick]")?.dataset.pick || "";
   on(form, "input", change);
   on(form, "submit", event => event.preventDefault());
@@ -204,14 +224,22 @@ const svgElement = (name, attributes) => {
   return element;
 };
 
-// Panels of other metrics are in a script of their own, which is loaded when one of them is chosen.
-let others;
-const load = () => others ??= new Promise(done => {
+// Panels are loaded when a reader needs them. A page that was opened from disk may load them as scripts only.
+const scripts = {};
+const load = url => scripts[url] ??= new Promise(done => {
   const script = document.createElement("script");
-  script.src = form.dataset.charts;
-  on(script, "load error", () => done(window.kbtCharts || {}));
+  script.src = url;
+  // The event follows directly on the script, so no other one has replaced the variable.
+  on(script, "load error", event => done(event.type === "load" ? window.kbtData : {}));
   document.head.append(script);
 });
+
+const panelOfHtml = html => {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  setUpChart(template.content.firstElementChild);
+  return template.content.firstElementChild;
+};
 
 // Show each view's panel of the chosen metric; a view without one keeps its first.
 const exchange = charts => {
@@ -219,12 +247,7 @@ const exchange = charts => {
     const now = chart.querySelector("svg.panel");
     chart.drawn ??= { first: now };
     const html = charts[metric]?.[now.dataset.view], wanted = html ? metric : "first";
-    if (!chart.drawn[wanted]) {
-      const template = document.createElement("template");
-      template.innerHTML = html;
-      setUpChart(chart.drawn[wanted] = template.content.firstElementChild);
-    }
-    now.replaceWith(chart.drawn[wanted]);
+    now.replaceWith(chart.drawn[wanted] ??= panelOfHtml(html));
   }
 };
 
@@ -312,12 +335,66 @@ const flagLines = () => {
   for (const element of all(".chart [data-series]")) flag(element, "off", hidden.has(keyOf(element)) || filtered.has(slugOf(element)));
 };
 
+// Charts of the front page, when they come into view.
+const loadInView = places => {
+  const watcher = new IntersectionObserver(entries => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) {
+      watcher.unobserve(target);
+      const { load: url, chart, view } = target.dataset;
+      load(url).then(charts => {
+        const html = charts[chart]?.[view];
+        if (html) target.replaceWith(panelOfHtml(html));
+        flagLines();
+      });
+    }
+  }, { rootMargin: "500px" });
+  places.forEach(place => watcher.observe(place));
+};
+
 draws.push(flagLines, () => {
-  if (others || inputs.some(input => input.name === "metric" && input.checked && !input.defaultChecked))
-    load().then(charts => {
+  const url = form?.dataset.charts;
+  if (url && (scripts[url] || inputs.some(input => input.name === "metric" && input.checked && !input.defaultChecked)))
+    load(url).then(charts => {
       exchange(charts);
       flagLines();
     });
+});
+
+// ---- Two implementations of a view, compared ----
+
+const make = (name, text, parts = []) => {
+  const element = document.createElement(name);
+  element.append(text ?? "", ...parts);
+  return element;
+};
+
+const setUpComparison = place => draws.push(() => {
+  const select = ["compare", "with"].map(name => inputs.find(input => input.name === name));
+  const [ours, theirs] = select.map(one => one.value), titles = select.map(one => one.selectedOptions[0]?.text);
+  place.hidden = !ours || !theirs || ours === theirs;
+  if (!place.hidden) load(form.dataset.pairs).then(({ views, verdicts }) => {
+    const { title, baseline, workloads, ms, ratios } = views?.[view] ?? {}, found = ratios?.[ours]?.[theirs];
+    const verdict = ([, , name, separate], inWords) => {
+      const [glyph, word, tone] = verdicts[name], mark = make("span", `${glyph} ${word}`);
+      mark.className = `mark ${tone}`;
+      return [mark, separate && inWords && name !== "separate" ? ", measured separately" : separate && !inWords ? " ∥" : ""];
+    };
+    const heading = make("h3", `${titles[0]} compared with ${titles[1]}`);
+    if (!found) return place.replaceChildren(heading, make("p", `They were not both measured in the view ${title ?? view}.`));
+    const ratio = one => [make("b", one[0]), " ", Object.assign(make("span", one[1]), { className: "interval" })];
+    const lines = workloads.map((name, at) => make("tr", null, [
+      Object.assign(make("th", name), { scope: "row" }), make("td", null, ratio(found[at + 1])), make("td", null, verdict(found[at + 1])),
+      ...[ours, theirs].map(one => make("td", ms[one][at])),
+    ]));
+    const heads = ["Workload", "Speed-up", "Verdict", ...titles.map(one => `${one}, ms`)].map(text => Object.assign(make("th", text), { scope: "col" }));
+    const box = Object.assign(make("div", null, [make("table", null, [make("thead", null, [make("tr", null, heads)]), make("tbody", null, lines)])]), { className: "scroll", tabIndex: 0, role: "group", ariaLabel: heading.textContent });
+    place.replaceChildren(
+      heading,
+      make("p", `${title}: `, [...ratio(found[0]), " ", ...verdict(found[0], true), workloads[1] ? `, geometric mean of ${workloads.length} workloads.` : "."]),
+      box,
+      make("p", found.some(one => one[3]) ? `∥ Measured separately: the ratio of their speed-ups over ${baseline || "the baseline"}, with the intervals of both where they are known.` : "Both were measured in one session, or the device was equally fast for both."),
+    );
+  });
 });
 
 // ---- Tables: sorting, and the buttons that show or hide lines ----
@@ -391,6 +468,7 @@ draws.push(() => all("table:has(th[data-key])").forEach(sortTable));
 on(document, "DOMContentLoaded", () => {
   all("button.theme").forEach(setUpTheme);
   setUpForm();
+  all(".comparison").forEach(setUpComparison);
   all("svg.panel").forEach(attempt(setUpChart));
   all("th[data-key]").forEach(setUpHead);
   all("tr[data-status]").forEach(setUpKey);
@@ -400,6 +478,7 @@ on(document, "DOMContentLoaded", () => {
   }
   show();
   restore();
+  loadInView(all("[data-load]"));
   on(window, "hashchange", restore);
 });
 })();

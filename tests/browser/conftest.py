@@ -24,7 +24,8 @@ class Opened:
         page.on("pageerror", lambda error: self.messages.append(str(error)))
 
     def goto(self, path: str) -> Page:
-        self.page.goto((self.site / path).as_uri())
+        file, mark, fragment = path.partition("#")
+        self.page.goto((self.site / file).as_uri() + mark + fragment)
         return self.page
 
 

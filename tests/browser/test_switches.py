@@ -227,3 +227,43 @@ def test_on_paper_all_views_are_there_in_light_and_without_controls(open_many):
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     for view in (FIRST, "nvidia-h200-gelu-large", "amd-epyc-2-cores-gelu-cpu"):
         expect(page.locator(f'[data-pick="{view}"] table.ranking')).to_be_visible()
+
+
+def test_two_implementations_can_be_compared_and_the_link_brings_it_back(open_committed):
+    opened = open_committed()
+    page = opened.goto("flash_attn/index.html")
+    place = page.locator(".comparison")
+    expect(place).to_be_hidden()
+    page.get_by_label("Compare this implementation").select_option("HF Kernels Flash Attn3")
+    page.get_by_label("Compare with this one").select_option("FlashAttention-4")
+
+    expect(place.get_by_role("heading")).to_have_text("HF Kernels Flash Attn3 compared with FlashAttention-4")
+    first = place.get_by_role("row").nth(1)
+    expect(first).to_contain_text("flux_L128")
+    expect(first).to_contain_text("1.06×")
+    expect(place).to_contain_text("the ratio of their speed-ups over Flash (PyTorch SDPA)")
+    expect(place.get_by_role("row")).to_have_count(7)
+
+    url = page.url
+    page.goto("about:blank")
+    page.goto(url)
+    expect(place.get_by_role("heading")).to_contain_text("compared with FlashAttention-4")
+    expect(place.get_by_role("heading")).to_be_in_viewport()
+    page.get_by_label("Compare with this one").select_option("Gluon Attention")
+    expect(place).to_contain_text("Both were measured in one session")
+    expect(place).to_contain_text("▲ faster, geometric mean of 6 workloads")
+    choose_view(page, "nvidia-h200-decode")
+    expect(place).to_contain_text("NVIDIA H200, decode")
+    page.get_by_role("button", name="Show all").click()
+    expect(place).to_be_hidden()
+    assert opened.messages == []
+
+
+def test_two_that_a_view_does_not_have_are_not_compared(open_committed):
+    page = open_committed().goto(
+        "flash_attn/index.html#amd-epyc-2-cores?compare=gluon_attention&with=flash_attention_4"
+    )
+
+    expect(page.locator(".comparison")).to_contain_text(
+        "were not both measured in the view AMD EPYC, 2 cores"
+    )

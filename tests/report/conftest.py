@@ -102,7 +102,7 @@ def flaws(site: Path, pages: dict[str, ReadPage] | None = None) -> list[str]:
             )
             found = (site / target).is_file()
             if found and parts.fragment and target in read:
-                found = unquote(parts.fragment) in known[target]
+                found = unquote(parts.fragment.partition("?")[0]) in known[target]
             if not found:
                 found_flaws.append(f"{path}: {url}")
     return found_flaws

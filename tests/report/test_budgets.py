@@ -11,7 +11,7 @@ KB = 1000
 @pytest.mark.parametrize(
     ("pattern", "at_least", "largest", "packed"),
     [
-        ("index.html", 1, 120, 20),
+        ("index.html", 1, 250, 25),
         *((f"*/{name}.html", 2, 500, 75) for name in ("index", "models", "backward")),
     ],
 )

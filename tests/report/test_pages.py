@@ -1,5 +1,6 @@
 """The contents of the sample project's pages."""
 
+import json
 import re
 
 import pytest
@@ -59,10 +60,29 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
     ]
 
 
-def test_the_front_page_shows_the_operators_chart_at_its_size(pages):
-    (image,) = (one for one in pages["index.html"].elements("img"))
-    assert image.get("src") == "layer_norm/results/artifacts/combine/latency.svg"
-    assert image.get("style").startswith("aspect-ratio: 691.2 / ")
+def test_the_front_page_has_a_place_for_the_chart_of_each_device_and_loads_none(pages, sample_site):
+    page = pages["index.html"]
+    places = [one for one in page.elements("div") if one.get("data-load")]
+    assert [one.get("data-view") for one in places] == ["nvidia-h200", "amd-epyc-2-cores"]
+    assert all(one.get("style").startswith("aspect-ratio: 691.2 / ") for one in places)
+    assert "<svg" not in page.html
+
+    script = (sample_site / places[0].get("data-load")).read_text()
+    charts = json.loads(script.removeprefix("kbtData = ").rstrip(";\n"))
+    assert list(charts) == [places[0].get("data-chart")]
+    assert list(charts["latency"]) == ["nvidia-h200", "amd-epyc-2-cores"]
+    assert f'href="{TRITON}"' in charts["latency"]["nvidia-h200"]
+
+
+def test_without_scripts_the_front_page_shows_the_first_chart_of_an_operators_file(pages):
+    shown = re.findall(r"<noscript>(.*?)</noscript>", pages["index.html"].html)
+    assert ['src="layer_norm/results/artifacts/combine/latency.svg"' in one for one in shown] == [True, False]
+    assert f'<a href="{OPERATOR}#amd-epyc-2-cores">' in shown[1]
+
+
+def winners(page):
+    """The fastest implementations in the contents of the front page."""
+    return [text_of(one) for one in page.elements("span") if one.get("class") == "winner"]
 
 
 def test_a_ranking_has_the_hosts_times_of_a_gpu_and_no_columns_for_them_on_a_cpu(pages):
@@ -178,9 +198,9 @@ def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_pag
     rows = [row_of(read_page(site, OPERATOR), "ranking", name) for name in ("1 Triton", "PyTorch")]
     assert "1 to 3 processes" in rows[0]
     front = read_page(site, "index.html")
-    shown = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
-    assert shown
-    assert all(line.startswith("Triton layer norm, measured in 1 process") for line in shown)
+    shown = [line for line in winners(front) if "Triton layer norm" in line]
+    assert shown == ["NVIDIA H200: Triton layer norm, measured in 1 process"]
+    assert "1 to 3 processes" in row_of(front, "implementations", "Triton")
     assert not [one for one in front.elements("strong") if "×" in text_of(one)]
 
 
@@ -193,9 +213,7 @@ def test_a_row_that_was_measured_separately_is_a_headline_figure_if_it_has_an_in
     row.points[-1].verdict, row.speedup_low = Verdict.SEPARATE, low
     sample.write_summary(report)
 
-    front = published("index.html")
-    lines = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
-    assert any(line.startswith(f"Triton layer norm{shown}") for line in lines), lines
+    assert winners(published("index.html"))[0].startswith(f"NVIDIA H200: Triton layer norm{shown}")
 
 
 def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sample, read_page, published):
@@ -241,7 +259,7 @@ def test_only_a_row_whose_code_changed_is_marked_as_stale(sample, read_page, pub
 @pytest.mark.parametrize(
     ("path", "table", "row", "cells"),
     [
-        ("index.html", "implementations", "Triton", ["1.62×"]),
+        ("index.html", "implementations", "Triton", ["0.003452 1.62× [1.612, 1.626]"]),
         ("index.html", "implementations", "HF Kernels", ["unsupported"]),
         (
             OPERATOR,
