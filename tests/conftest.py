@@ -14,32 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from builds import build_of, latency, notebook_run
 from devices import EPYC, H200
+from made_summaries import PROVENANCE, made_point, made_row, made_view
 from projects import ENVIRONMENT, once_per_run
 
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.records.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, Prose
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
-    CacheState,
     Clocks,
     Environment,
     FirstCall,
     Flag,
-    Latency,
     Provenance,
     Record,
     Regime,
     Status,
-    Timer,
 )
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
-from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.records.summary import Row, Summary, WorkloadSummary
 from kernels_bench_tools.results.export import latency_csv
-from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.text import series_slug
 
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
 # machine for the cores that other tests have, which takes up to fifteen times as long.
@@ -107,13 +104,8 @@ run_benchmark("layer_norm", layer_norm)
 
 
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
 ]
 
 
@@ -122,16 +114,9 @@ def find_chromium() -> str:
 
     A page in Debian's headless shell takes a third of the processor time of one in a chromium with windows.
     """
-    for name in (
-        "chromium-headless-shell",
-        "/usr/bin/chromium",
-        "chromium",
-        "chromium-browser",
-        "google-chrome",
-    ):
-        found = shutil.which(name)
-        if found:
-            return found
+    names = ("chromium-headless-shell", "/usr/bin/chromium", "chromium", "chromium-browser", "google-chrome")
+    if found := next(filter(None, map(shutil.which, names)), None):
+        return found
     if os.environ.get("CI"):
         pytest.fail("CI must have a chromium: apt-get install chromium-headless-shell")
     pytest.skip("no chromium is installed: apt-get install chromium-headless-shell")
@@ -207,90 +192,42 @@ class SampleProject:
         return self.root / self.notebook("layer_norm/results/combined_results.md").cells[0].artifacts[name]
 
 
-def make_point(device: Device, shape: tuple[int, int], factor: float, status: Status) -> Point:
-    name = f"N{shape[0]}_D{shape[1]}"
-    if not status.ran:
-        return Point(workload=name, status=status, reason="RuntimeError: no hub is reachable")
-    gpu = device.kind == "cuda"
-    base = shape[0] * shape[1] / (3e9 if gpu else 1e7)
-    median = base / factor
-    ok = status is Status.OK
-    rejected = status is Status.REJECTED
-    return Point(
-        workload=name,
-        status=status,
-        reason=""
-        if ok
-        else "work ran outside of the call"
-        if rejected
-        else "largest error 0.5 exceeds the tolerance 0.016",
-        p50_ms=median,
-        ci_low_ms=median * 0.985,
-        ci_high_ms=median * 1.02,
-        reps=120,
-        timer=Timer.CUPTI if gpu else Timer.MONOTONIC,
-        cache=CacheState.READ_FLUSH,
-        processes=3 if gpu else 1,
-        speedup=factor if ok else None,
-        speedup_low=factor * 0.992 if ok and factor != 1 else None,
-        speedup_high=factor * 1.006 if ok and factor != 1 else None,
-        regime=Regime.HBM if shape[1] > 4096 else Regime.L2,
-        fraction=0.58 * factor if gpu and ok else None,
-        ceiling="copy" if gpu and ok else "",
-        flags=[Flag.STREAM_ESCAPE] if rejected else [Flag.HOST_BOUND] if shape == (2048, 4096) else [],
-        device_hot_ms=median * 0.81,
-        host_submit_ms=0.0123 if gpu else None,
-        e2e_ms=median + 0.0211 if gpu else None,
-        intervals={"host_submit_ms": (0.0101, 0.0149)} if gpu else msgspec.UNSET,
-        span_ms=median * 1.01,
-        verdict=(Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER)
-        if ok
-        else Verdict.NONE,
-        gb_per_s=shape[0] * shape[1] * 4 / median / 1e6,
-        compile_ms=812.5,
-        peak_bytes=shape[0] * shape[1] * 2,
-        absmax=0.0156 if ok else 0.5,
-        measured="2026-11-18T10:00:00Z",
-    )
-
-
 def make_row(device: Device, implementation: str, factor: float, status: Status, rank: int | None) -> Row:
-    points = [make_point(device, shape, factor, status) for shape in SHAPES[device.slug]]
     gpu = device.kind == "cuda"
-    return Row(
-        implementation=implementation,
-        slug=series_slug(implementation, device.slug),
+    reasons = {
+        Status.UNSUPPORTED: "RuntimeError: no hub is reachable",
+        Status.INCORRECT: "largest error 0.5 exceeds the tolerance 0.016",
+        Status.REJECTED: "work ran outside of the call",
+    }
+    points = []
+    for rows, columns in SHAPES[device.slug]:
+        point = made_point(
+            *(device, f"N{rows}_D{columns}", rows * columns, factor, status, reasons.get(status, "")),
+            regime=Regime.HBM if columns > 4096 else Regime.L2,
+            processes=3 if gpu else 1,
+        )
+        if status.ran and gpu:
+            point.host_submit_ms, point.intervals = 0.0123, {"host_submit_ms": (0.0101, 0.0149)}
+            point.e2e_ms = (point.p50_ms or 0.0) + 0.0211
+        if status.ran and (rows, columns) == (2048, 4096):
+            point.flags = [Flag.HOST_BOUND]
+        if status is Status.REJECTED:
+            point.flags = [Flag.STREAM_ESCAPE]
+        points.append(point)
+    environment = {"torch": "2.13.0", "cuda": "13.0" if gpu else "", "py": "3.11.14", "threads": 2}
+    clocks = {"l2_bytes": 62914560, "sm_clock_mhz": 1980 * gpu, "memory_clock_mhz": 3201 * gpu}
+    return made_row(
+        *(device, implementation, points, factor),
         title=TITLES[implementation],
-        baseline=factor == 1 and status is Status.OK,
         rank=rank,
-        status=status,
-        reason=points[0].reason,
-        passed=len(points) if status is Status.OK else 0,
-        total=len(points),
-        speedup=factor if status is Status.OK else None,
-        speedup_low=factor * 0.995 if status is Status.OK and factor != 1 else None,
-        speedup_high=factor * 1.004 if status is Status.OK and factor != 1 else None,
-        speedup_workloads=len(points) if status is Status.OK else 0,
         trust=TRUST,
-        points=points,
-        environment=Environment(
-            torch="2.13.0",
-            cuda="13.0" if gpu else "",
-            py="3.11.14",
-            threads=2,
-            l2_bytes=62914560,
-            sm_clock_mhz=1980 * gpu,
-            memory_clock_mhz=3201 * gpu,
-        ),
+        environment=Environment(**environment, **clocks),
         provenance=Provenance(
             notebook=f"layer_norm/impls/{implementation}.md",
             notebook_digest="ab" * 32,
-            commit="c0ffee" * 6,
-            dirty=False,
-            environment="current",
             packages={"torch": "2.13.0", "numpy": "2.4.1"},
-            harness="0.1.0",
             seed=0,
+            **PROVENANCE,
         ),
         tags={"backend": "eager"},
     )
@@ -301,37 +238,21 @@ def make_summary() -> Summary:
     for device in (H200, EPYC):
         gpu = device.kind == "cuda"
         rows = [
-            make_row(device, "triton_layer_norm", 1.62, Status.OK, 1),
-            make_row(device, "torch_layer_norm", 1.0, Status.OK, 2),
-            make_row(device, "wrong_layer_norm", 2.5, Status.INCORRECT, None),
+            make_row(device, "triton_layer_norm", 1.62 if gpu else 0.4, Status.OK, 1 if gpu else 2),
+            make_row(device, "torch_layer_norm", 1.0, Status.OK, 2 if gpu else 1),
+            make_row(device, "wrong_layer_norm", 2.5, Status.INCORRECT if gpu else Status.REJECTED, None),
             make_row(device, "hf_kernels_layer_norm", 1.0, Status.UNSUPPORTED, None),
         ]
-        if not gpu:
-            rows[0] = make_row(device, "triton_layer_norm", 0.4, Status.OK, 2)
-            rows[1].rank, rows[:2] = 1, [rows[1], rows[0]]
-            rows[2] = make_row(device, "wrong_layer_norm", 2.5, Status.REJECTED, None)
-        workloads = [
-            WorkloadSummary(name=point.workload, dtype="bfloat16" if gpu else "float32")
-            for point in rows[0].points
-        ]
-        devices.append(
-            DeviceSummary(
-                device=device,
-                baseline="torch_layer_norm",
-                workloads=workloads,
-                ceilings={"read": 4380.0, "copy": 4270.0, "matmul_bfloat16": 781.0}
-                if gpu
-                else {"copy": 18.2},
-                rows=rows,
-            )
-        )
-    for view in devices:
-        view.metrics = metric_infos(view)
+        rows.sort(key=lambda row: row.rank or 3)
+        dtype = "bfloat16" if gpu else "float32"
+        workloads = [WorkloadSummary(name=point.workload, dtype=dtype) for point in rows[0].points]
+        peaks = {"read": 4380.0, "copy": 4270.0, "matmul_bfloat16": 781.0} if gpu else {"copy": 18.2}
+        devices.append(made_view(device, "torch_layer_norm", workloads, rows, ceilings=peaks))
     return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
 
 
 def implementation_notebook(name: str, status: Status) -> NotebookRun:
-    ran = status is not Status.UNSUPPORTED
+    folder, ran = f".kbt/cache/{name}", status is not Status.UNSUPPORTED
     cell = CellRun(
         id="benchmark",
         code=CODE,
@@ -340,23 +261,20 @@ def implementation_notebook(name: str, status: Status) -> NotebookRun:
         reason="" if ran else "RuntimeError: no hub is reachable",
         seconds=4.25,
         exit_code=0,
-        stdout=f".kbt/cache/{name}/stdout.txt",
-        stderr=f".kbt/cache/{name}/stderr.txt",
-        environment_log=f".kbt/cache/{name}/environment.txt",
-        artifacts={"layer_norm.jsonl": f".kbt/cache/{name}/artifacts/layer_norm.jsonl"},
+        stdout=f"{folder}/stdout.txt",
+        stderr=f"{folder}/stderr.txt",
+        environment_log=f"{folder}/environment.txt",
+        artifacts={"layer_norm.jsonl": f"{folder}/artifacts/layer_norm.jsonl"},
     )
-    front = FrontMatter(
+    return notebook_run(
+        f"layer_norm/impls/{name}.md",
+        Prose(text=f"# {TITLES[name]}\n\nSee [the baseline](torch_layer_norm.md).\n"),
+        cell,
         title=TITLES[name],
         description=f"{TITLES[name]}, as it comes.",
         family=name.split("_")[0],
         baseline=name.startswith("torch"),
         links={"source": "https://example.org/source"},
-    )
-    return NotebookRun(
-        path=f"layer_norm/impls/{name}.md",
-        digest="ab" * 32,
-        front=front,
-        blocks=[Prose(text=f"# {TITLES[name]}\n\nSee [the baseline](torch_layer_norm.md).\n"), cell],
     )
 
 
@@ -386,38 +304,26 @@ def make_build(root: Path) -> BuildRun:
         stdout=".kbt/cache/combine/stdout.txt",
         artifacts={name: f".kbt/cache/combine/artifacts/{name}" for name in names},
     )
-    return BuildRun(
-        project=ProjectInfo(
-            title="Kernels Community Benchmarks",
-            repository="https://example.org/kernels",
-            commit="c0ffee" * 6,
+    build = build_of(
+        notebook_run("index.md", Prose(text=index), title="Kernels Community Benchmarks"),
+        notebook_run(
+            "layer_norm/index.md",
+            Prose(text=operator),
+            title="Layer Normalization",
+            description="Centre and scale each row.",
+        ),
+        *[implementation_notebook(name, status) for name, status in statuses.items()],
+        notebook_run(
+            "layer_norm/results/combined_results.md",
+            *(Prose(text=combined), cell),
+            title="Layer Norm: combined results",
+            description="All implementations on all devices.",
         ),
         device=EPYC,
-        environment="uv",
-        notebooks=[
-            NotebookRun(
-                path="index.md",
-                digest="cd" * 32,
-                front=FrontMatter(title="Kernels Community Benchmarks"),
-                blocks=[Prose(text=index)],
-            ),
-            NotebookRun(
-                path="layer_norm/index.md",
-                digest="ef" * 32,
-                front=FrontMatter(title="Layer Normalization", description="Centre and scale each row."),
-                blocks=[Prose(text=operator)],
-            ),
-            *[implementation_notebook(name, status) for name, status in statuses.items()],
-            NotebookRun(
-                path="layer_norm/results/combined_results.md",
-                digest="01" * 32,
-                front=FrontMatter(
-                    title="Layer Norm: combined results", description="All implementations on all devices."
-                ),
-                blocks=[Prose(text=combined), cell],
-            ),
-        ],
+        repository="https://example.org/kernels",
     )
+    build.project.title, build.project.commit = "Kernels Community Benchmarks", "c0ffee" * 6
+    return build
 
 
 def write_artifacts(root: Path, summary: Summary) -> None:
@@ -433,14 +339,13 @@ def write_artifacts(root: Path, summary: Summary) -> None:
         (file.parents[1] / "stdout.txt").write_text("N2048_D4096  0.0028 ms\n\x1b[32mdone\x1b[0m\n")
         (file.parents[1] / "stderr.txt").write_text("a warning\n")
         (file.parents[1] / "environment.txt").write_text("Installed 22 packages in 81ms\n")
-        latency = Latency(p10=0.9, p50=1.0, p90=1.2, mean=1.0, iqr=0.1, reps=40)
         record = Record(
             ts="2026-11-18T10:00:00Z",
             run="r",
             impl=name,
             wl={"name": "N2048_D4096"},
             device=H200,
-            lat_ms=latency,
+            lat_ms=latency(),
             ok=True,
             first_call=FirstCall(import_ms=2100.0, load_ms=345.0, first_ms=812.5, second_ms=0.0123),
             clocks=Clocks(sm_mhz=1965, memory_mhz=3201, power_w=412.5, temperature_c=41, samples=50),
@@ -451,39 +356,33 @@ def write_artifacts(root: Path, summary: Summary) -> None:
 
 def make_selfcheck() -> SelfCheck:
     def kernel(name: str, us: float) -> KernelAgreement:
+        near = {"ci_low_us": us * 0.998, "ci_high_us": us * 1.002, "ncu_us": us * 1.004}
+        medians = [us, us * 1.001, us * 0.999]
         return KernelAgreement(
-            name=name,
-            ours_us=us,
-            ci_low_us=us * 0.998,
-            ci_high_us=us * 1.002,
-            kernels=1,
-            ncu_us=us * 1.004,
-            process_medians_us=[us, us * 1.001, us * 0.999],
-            variation=0.001,
+            name=name, ours_us=us, kernels=1, process_medians_us=medians, variation=0.001, **near
         )
 
+    floors = Check(
+        name="floors",
+        title="Null-kernel overhead",
+        expected="null kernel below 2 us",
+        found="0.64 us",
+        passed=True,
+        detail="host clock 0.06 us",
+    )
+    same = Check(
+        name="same_function_twice",
+        title="The same function under two names is the same",
+        expected="at most 2 false verdicts in 50 pairs",
+        found="4 of 50",
+        passed=False,
+    )
     return SelfCheck(
         ts="2026-11-20T11:00:00+00:00",
         device=H200,
         env=Environment(torch="2.11.0+cu130"),
         commit="c0ffee" * 6,
-        checks=[
-            Check(
-                name="floors",
-                title="Null-kernel overhead",
-                expected="null kernel below 2 us",
-                found="0.64 us",
-                passed=True,
-                detail="host clock 0.06 us",
-            ),
-            Check(
-                name="same_function_twice",
-                title="The same function under two names is the same",
-                expected="at most 2 false verdicts in 50 pairs",
-                found="4 of 50",
-                passed=False,
-            ),
-        ],
+        checks=[floors, same],
         kernels=[kernel("SiLU 128x1536", 1.983), kernel("layer_norm 65536x8192", 1731.0)],
         floors_us={"empty_event_pair": 4.1, "null_kernel": 1.1},
     )

@@ -35,7 +35,7 @@ def test_a_link_from_the_front_page_opens_the_view_that_it_speaks_of(open_many):
     [
         ("latency.svg", r"T128_D256: 0\.0000\d+ ms \["),
         ("speedup.svg", r"T128_D256: 0\.5800× \["),
-        ("rate.svg", r"T128_D256: 9280 GB/s \["),
+        ("rate.svg", r"T128_D256: 6960 GB/s \["),
         ("fraction.svg", r"T128_D256: 0\.1740 \["),
     ],
 )

@@ -88,7 +88,7 @@ def test_the_front_page_shows_chart_and_table_of_the_first_view_of_each_function
     shown = tables(page, "implementations")
     assert len(shown) == 4
     rows = [text_of(row) for row in shown[0].iter("tr")]
-    assert "1.46× [1.453, 1.467]" in next(row for row in rows if row.startswith("Quack"))
+    assert "1.46× [1.453, 1.466]" in next(row for row in rows if row.startswith("Quack"))
     assert "⊘ unsupported" in next(row for row in rows if row.startswith("Xformers"))
 
 

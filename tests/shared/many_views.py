@@ -6,24 +6,17 @@ import msgspec
 import pytest
 from builds import build_of, notebook_run
 from devices import EPYC, H200
+from made_summaries import PROVENANCE, made_point, made_row, made_view
 from projects import once_per_run
 
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, Prose
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.record import (
-    CacheState,
-    Environment,
-    HubKernel,
-    Provenance,
-    Regime,
-    Status,
-    Timer,
-)
-from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.records.record import Environment, HubKernel, Provenance, Status
+from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.metrics import chart_files, metric_infos
-from kernels_bench_tools.text import series_slug, slugify
+from kernels_bench_tools.results.metrics import chart_files
+from kernels_bench_tools.text import slugify
 
 FAMILIES = [
     *("torch", "triton", "torch-compile", "liger", "quack", "hf-kernels", "fla"),
@@ -46,97 +39,50 @@ HUB = HubKernel(
 )
 
 
-def _point(device: Device, name: str, size: int, factor: float, status: Status) -> Point:
-    if not status.ran:
-        return Point(workload=name, status=status, reason="ModuleNotFoundError: no such package here")
-    median = size / (4e9 if device.kind == "cuda" else 1e7) / factor
-    verdict = Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER
-    return Point(
-        workload=name,
-        status=status,
-        p50_ms=median,
-        ci_low_ms=median * 0.99,
-        ci_high_ms=median * 1.01,
-        reps=100,
-        timer=Timer.CUPTI,
-        cache=CacheState.READ_FLUSH,
-        processes=3,
-        speedup=factor,
-        speedup_low=factor * 0.99,
-        speedup_high=factor * 1.01,
-        verdict=verdict,
-        regime=Regime.HBM,
-        fraction=0.3 * factor,
-        ceiling="copy",
-        gb_per_s=4 * size / median / 1e6,
-        compile_ms=120.0,
-        peak_bytes=size * 2,
-        absmax=0.004,
-        measured="2026-11-20T10:00:00Z",
-        device_hot_ms=median * 0.9,
-        e2e_ms=median + 0.02,
-    )
-
-
 def _row(device: Device, number: int, family: str, workloads: list[WorkloadSummary], key: str) -> Row:
     implementation = f"{slugify(family).replace('-', '_')}_activation"
-    missing = family == "xformers"
-    # One is slower in one view than in the others, one cannot run in one view.
+    # One is slower in one view than in the others, one cannot run in one view, and one in none.
     factor = 1.0 if number == 0 else 1.9 - 0.11 * number - (0.5 if key == "gelu-decode" else 0)
-    status = Status.UNSUPPORTED if missing or (family == "quack" and key == "swiglu-large") else Status.OK
-    points = [
-        _point(device, one.name, one.axes["tokens"] * one.axes["dim"], factor, status) for one in workloads
-    ]
-    return Row(
-        implementation=implementation,
-        slug="-".join(filter(None, [series_slug(implementation, device.slug), key])),
+    missing = family == "xformers" or (family == "quack" and key == "swiglu-large")
+    status = Status.UNSUPPORTED if missing else Status.OK
+    reason = "ModuleNotFoundError: no such package here" if missing else ""
+    points = []
+    for workload in workloads:
+        size = workload.axes["tokens"] * workload.axes["dim"]
+        about = {"fraction": 0.3 * factor, "ceiling": "copy", "measured": "2026-11-20T10:00:00Z"}
+        point = made_point(device, workload.name, size, factor, status, reason, **about)
+        point.e2e_ms = point.p50_ms and point.p50_ms + 0.02
+        points.append(point)
+    hub = [HUB] if family == "hf-kernels" else []
+    return made_row(
+        *(device, implementation, points, factor, key),
         title=f"{family.title()} activation",
         family=family,
-        baseline=number == 0,
-        status=status,
-        reason=points[0].reason,
-        passed=len(points) if status is Status.OK else 0,
-        total=len(points),
-        speedup=factor if status is Status.OK else None,
-        speedup_low=factor * 0.995 if status is Status.OK and number else None,
-        speedup_high=factor * 1.005 if status is Status.OK and number else None,
-        speedup_workloads=len(points),
-        points=points,
         environment=Environment(torch="2.11.0", cuda="13.0", py="3.12.3"),
-        provenance=Provenance(
-            notebook=f"activation/impls/{implementation}.md",
-            commit="c0ffee" * 6,
-            hub=[HUB] if family == "hf-kernels" else [],
-        ),
+        provenance=Provenance(notebook=f"activation/impls/{implementation}.md", hub=hub, **PROVENANCE),
     )
 
 
 def _view(device: Device, group: str, name: str, count: int, first: bool) -> DeviceSummary:
-    title = " · ".join(filter(None, [group, name]))
+    title = f"{group} · {name}"
     key = "" if first else slugify(title)
+    sizes = [(128 * (1 + at // 6), 256 * (1 + at % 6)) for at in range(count)]
     workloads = [
         WorkloadSummary(
-            name=f"{slugify(group)}-{name}-T{128 * (1 + at // 6)}_D{256 * (1 + at % 6)}",
+            name=f"{slugify(group)}-{name}-T{tokens}_D{dim}",
             dtype="bfloat16",
             set=name,
             group=group,
-            axes={"tokens": 128 * (1 + at // 6), "dim": 256 * (1 + at % 6)},
+            axes={"tokens": tokens, "dim": dim},
         )
-        for at in range(count)
+        for tokens, dim in sizes
     ]
     rows = [_row(device, at, family, workloads, key) for at, family in enumerate(FAMILIES)]
     rows.sort(key=lambda row: -(row.speedup or 0))
     for rank, row in enumerate((row for row in rows if row.status is Status.OK), start=1):
         row.rank = rank
-    return DeviceSummary(
-        device=device,
-        view=title,
-        key=key,
-        baseline="torch_activation",
-        workloads=workloads,
-        ceilings={"copy": 4270.0},
-        rows=rows,
-    )
+    peaks = {"copy": 4270.0}
+    return made_view(device, "torch_activation", workloads, rows, view=title, key=key, ceilings=peaks)
 
 
 def make_summary() -> Summary:
@@ -147,8 +93,6 @@ def make_summary() -> Summary:
         for name, count in SETS.items()
     ]
     views += [_view(EPYC, group, "cpu", 3, group == "SwiGLU") for group in ("SwiGLU", "GELU")]
-    for view in views:
-        view.metrics = metric_infos(view)
     return Summary(operator="activation", title="Activation", devices=views)
 
 
