@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 38_620,
+    "kernels_bench_tools": 38_790,
     "kernels_bench_tools/chart": 690,
-    "kernels_bench_tools/cli": 3_870,
+    "kernels_bench_tools/cli": 4_010,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_200,
     "kernels_bench_tools/models": 3_160,
-    "kernels_bench_tools/notebooks": 2_070,
+    "kernels_bench_tools/notebooks": 2_080,
     "kernels_bench_tools/operators": 2_750,
     "kernels_bench_tools/records": 2_690,
     "kernels_bench_tools/report": 2_940,
     "kernels_bench_tools/results": 4_640,
-    "kernels_bench_tools/run": 4_770,
+    "kernels_bench_tools/run": 4_780,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 33_720,
+    "tests": 33_810,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -19,7 +19,7 @@ from kernels_bench_tools.errors import KbtError
 PANELS = {
     "Start": ("init", "new", "check"),
     "Measure": ("run", "plan", "build", "serve", "record"),
-    "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare"),
+    "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate"),
     "Machines, kernels and packages": (
         "selfcheck",
         "workers",

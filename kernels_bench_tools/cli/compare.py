@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,36 +51,26 @@ def compare(
     project = find_project(Path.cwd())
     place = Place(project.root, [*operators(project)], project.operators_folder, note_problem)
     steps = compare_states(place, base, head)
-    shares = find_shares(project, steps)
-    if json:
-        rows = [
-            {**one.as_data(), "models": [share._asdict() for share in shares.get(one.row, ())]}
-            for one in steps
-        ]
-        print_json({"summary": told(steps), "rows": rows})
-    else:
-        shown = [step for step in steps if every or step.kind in SHOWN]
-        print_steps(steps, shown, shares, markdown=markdown)
+    print_steps(project, steps, json=json, markdown=markdown, every=every)
     return FAILURE if fail_on and any(step.kind in BAD for step in steps) else 0
 
 
-def find_shares(project: Project, steps: Iterable[Step]) -> dict[RowName, list[Share]]:
-    """Return what the changed times are in the models whose forward passes call them."""
-    changed = [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]
-    if not changed:
-        return {}
-    in_models = InModels(
-        forward_summaries(project, [name for name in operators(project) if name in OPERATORS])
-    )
-    times = {step.row: step.times for step in changed}
-    return {row: in_models.shares(row, new.value - old.value) for row, (old, new) in times.items()}
-
-
 def print_steps(
-    steps: Sequence[Step], shown: Sequence[Step], shares: dict[RowName, list[Share]], *, markdown: bool
+    project: Project, steps: Sequence[Step], *, json: bool = False, markdown: bool = False, every: bool = True
 ) -> None:
-    """Print how many rows changed, and a line for each that is shown."""
-    lines = [_line(step, shares.get(step.row, ())) for step in shown]
+    """Print how many rows changed, and a line for each, or for each that changed."""
+    shares: dict[RowName, list[Share]] = {}
+    if changed := [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]:
+        known = [name for name in operators(project) if name in OPERATORS]
+        in_models = InModels(forward_summaries(project, known))
+        times = {step.row: step.times for step in changed}
+        shares = {row: in_models.shares(row, new.value - old.value) for row, (old, new) in times.items()}
+    if json:
+        models = [[share._asdict() for share in shares.get(step.row, ())] for step in steps]
+        rows = [{**step.as_data(), "models": own} for step, own in zip(steps, models, strict=True)]
+        print_json({"summary": told(steps), "rows": rows})
+        return
+    lines = [_line(step, shares.get(step.row, ())) for step in steps if every or step.kind in SHOWN]
     if not markdown:
         print(visible(told(steps)))
         if lines:

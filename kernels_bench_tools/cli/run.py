@@ -15,6 +15,8 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
+from kernels_bench_tools.cli.compare import print_steps
+from kernels_bench_tools.cli.gate import measure_against
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
@@ -29,6 +31,7 @@ from kernels_bench_tools.cli.output import (
     terminal_width,
 )
 from kernels_bench_tools.cli.tables import comparison_table
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
@@ -75,6 +78,8 @@ _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its he
 )
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
+    against: str = "",
+    head: Annotated[str, typer.Option("--with")] = "",
     *,
     options: BuildOptions,
     strict: opt.Strict = False,
@@ -91,8 +96,17 @@ def run_notebook(
 
     Args:
         notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
+        against (REV): Compare it with how it was in this revision, or with a version of a package, such as
+            `triton==3.5.0`, in one session (see `kbt gate`).
+        head (PACKAGE==VERSION): With --against: measure it with this version of a package.
     """
     project = find_project_of([notebook])
+    if head and not against:
+        raise ProjectError(f"--with {head}", "has nothing to be compared with", "", "Add --against")
+    if against:
+        steps, code = measure_against(project, [notebook], against, head, options, verbose=verbose)
+        print_steps(project, steps, json=json)
+        return code
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]

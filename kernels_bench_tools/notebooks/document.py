@@ -81,7 +81,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     name = project.relative(path)
     data, text, problems = b"", "", list[NotebookError]()
     try:
-        data = read_file(path)
+        data = project.variants[name] if name in project.variants else read_file(path)
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))

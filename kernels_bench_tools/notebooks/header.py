@@ -204,3 +204,17 @@ def with_header(code: str, dependencies: list[str]) -> str:
     items = "".join(f"#     {json.dumps(dependency)},\n" for dependency in dependencies)
     listed = f"# dependencies = [\n{items}# ]" if items else "# dependencies = []"
     return f"{code.rstrip()}\n\n# /// script\n{listed}\n# ///\n"
+
+
+def with_version(text: str, requirement: str) -> str:
+    """Return a script or a notebook in whose headers exactly this version is installed, whatever other packages require."""
+
+    def changed(block: re.Match[str]) -> str:
+        content, name = block["content"], json.dumps(requirement)
+        content, listed = re.subn(r"(?m)^# dependencies\s*=\s*\[", rf"\g<0>{name}, ", content, count=1)
+        content = content if listed else f"# dependencies = [{name}]\n{content}"
+        line = f"# override-dependencies = [{name}]\n"
+        content, listed = re.subn(r"(?m)^# \[tool\.uv\][ \t]*\n", rf"\g<0>{line}", content, count=1)
+        return f"{_FIRST}\n{content if listed else f'{content}# [tool.uv]{chr(10)}{line}'}# ///"
+
+    return _BLOCK.sub(changed, text)

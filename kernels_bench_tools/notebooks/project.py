@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,6 +112,8 @@ class Project:
     """Where its cells get this package from."""
     operators: str = OPERATORS
     """Path of the folder with modules of its own operators, from the root; it need not exist."""
+    variants: Mapping[str, bytes] = field(default_factory=dict)
+    """Further notebooks that are not on the disk, by name, such as earlier versions of others."""
 
     def __post_init__(self) -> None:
         """Raise a ``ProjectError`` for a root that cannot be written into files, which are UTF-8."""
@@ -142,7 +144,7 @@ class Project:
             names = [name for name in names if any(matches(name, pattern) for pattern in self.patterns)]
         else:
             names = [name for name in names if name.partition("/")[0].lower() not in _DOCUMENTS]
-        return [self.root / name for name in names]
+        return [self.root / name for name in sorted([*names, *self.variants])]
 
     def find_notebooks(self, targets: Sequence[str]) -> list[Path]:
         """Return the notebooks that ``targets`` select, sorted; all without targets.

@@ -304,10 +304,10 @@ def judge(steps: Sequence[Step], floors: Floors) -> Sequence[Step]:
         step.floor = max(SMALLEST_EFFECT, *quantiles(noise, [_NOISE])) if noise else SMALLEST_EFFECT
         if old is None or new is None:
             step.kind = ChangeKind.GONE if new is None else ChangeKind.NEW
+        elif Status.DISTURBED in {old.status, new.status}:
+            step.kind = ChangeKind.UNSURE
         elif (old.status is Status.OK) != (new.status is Status.OK):
-            busy = Status.DISTURBED in {old.status, new.status}
-            failed = ChangeKind.FAILS if old.status is Status.OK else ChangeKind.PASSES
-            step.kind = ChangeKind.UNSURE if busy else failed
+            step.kind = ChangeKind.FAILS if old.status is Status.OK else ChangeKind.PASSES
         elif old.status is not Status.OK or step.ratio is None:
             step.kind = ChangeKind.SAME
         elif min(old.processes, new.processes) < FEWEST_PROCESSES or not step.ratio.known:

@@ -85,6 +85,8 @@ class BuildOptions:
     """Bytes that the processes of one cell may hold; 0 for the project's setting."""
     effect: EffectRequest | None = None
     """The model in which cells that measure replace what they compute, instead of the operators' workloads."""
+    aside: bool = False
+    """The results are not kept for the report."""
     pass_env: tuple[str, ...] = ()
     """Variables that are passed to cells although they may be credentials, in addition to the project's setting."""
 
@@ -164,7 +166,7 @@ def build(
                 cache.forget_all_but(survey.graph.nodes)
             # Also after an interruption: finished results can be recorded, and replace those of the build before.
             run = _describe(survey, options, execution, wrong)
-            if options.effect is None:  # else they are no results of the report
+            if options.effect is None and not options.aside:  # else they are no results of the report
                 cache.save_last()
                 write_struct(project.state / REPORT_NAME, run)
         if cache.grew:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from history import make_repository, rows, with_status
+from msgspec.structs import replace
 from projects import git
 
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.records.codec import write_records
-from kernels_bench_tools.records.record import HubKernel, Record, Status
+from kernels_bench_tools.records.record import Flag, HubKernel, Record, Status
 from kernels_bench_tools.results.history import (
     CauseKind,
     ChangeKind,
@@ -119,6 +120,14 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
     (found,) = judge([step(bad, good) if failed_before else step(good, bad)], {})
 
     assert found.kind is kind
+
+
+def test_rows_of_a_busy_machine_have_no_verdict():
+    busy = [replace(one, flags=[Flag.DISTURBED]) for one in rows("r2", *SLOWER)]
+
+    found = judge([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))], {})
+
+    assert {one.kind for one in found} == {ChangeKind.UNSURE}
 
 
 def test_each_measurement_is_a_step_of_the_commit_that_brought_it(tmp_path):

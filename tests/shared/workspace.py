@@ -32,12 +32,12 @@ def with_this_package(path: str, extras: str = "") -> str:
     return f"# /// script\n{dependencies}# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{path}' }}\n# ///\n"
 
 
-def make_wheel(folder: Path, name: str, code: str = "VALUE = 1\n") -> Path:
+def make_wheel(folder: Path, name: str, code: str = "VALUE = 1\n", version: str = "1.0") -> Path:
     """Write a wheel of a module, with its RECORD."""
-    info = f"{name}-1.0.dist-info"
+    info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     digests = {
@@ -46,7 +46,7 @@ def make_wheel(folder: Path, name: str, code: str = "VALUE = 1\n") -> Path:
     }
     record = "".join(f"{name},sha256={digest},{len(files[name])}\n" for name, digest in digests.items())
     folder.mkdir(exist_ok=True)
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
             wheel.writestr(path, text)
     return folder

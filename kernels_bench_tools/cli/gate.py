@@ -1,0 +1,143 @@
+"""``kbt gate``: two versions of implementations, measured in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import typer
+
+from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.build import run_cells
+from kernels_bench_tools.cli.build_options import takes_build_options
+from kernels_bench_tools.cli.compare import BAD, print_steps
+from kernels_bench_tools.cli.output import finish, note, notebook_records
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.git import Repository
+from kernels_bench_tools.notebooks.header import parse_requirement, split_header, with_version
+from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.records.build import BuildRun, is_implementation, operator_of
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES
+from kernels_bench_tools.results.history import (
+    TIMED,
+    ChangeKind,
+    RowName,
+    Step,
+    judge,
+    measured,
+    rows_of,
+)
+from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.text import plural
+
+_BASE, _HEAD = ".against.md", ".with.md"
+"""What the names of the notebooks that are compared end with."""
+
+
+@takes_build_options("env", "workloads", "mode", "processes", "memory_limit", "pass_env")
+def gate(
+    paths: opt.Paths = None,
+    against: Annotated[str, typer.Option()] = "origin/main",
+    head: Annotated[str, typer.Option("--with")] = "",
+    *,
+    options: BuildOptions,
+    json: opt.Json = False,
+    markdown: bool = False,
+    verbose: opt.Verbose = False,
+) -> int:
+    """Measure notebooks and an earlier version of them in one session; fail if one is slower.
+
+    The processes of both take turns on one device, with the operator and the harness as they are now. What seems to have
+    changed is measured again in fresh processes, and counts only if it changes again. Nothing is stored or published.
+
+    Args:
+        paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
+        against (REV): A revision, or a version of a package such as `triton==3.5.0`.
+        head (PACKAGE==VERSION): Measure the notebooks with this version of a package.
+        markdown: Print a comment for a pull request.
+    """
+    project = find_project_of(paths or ())
+    steps, code = measure_against(project, paths or [], against, head, options, verbose=verbose)
+    print_steps(project, steps, json=json, markdown=markdown)
+    return FAILURE if any(step.kind in BAD for step in steps) else code
+
+
+def measure_against(
+    project: Project, targets: Sequence[str], against: str, head: str, options: BuildOptions, *, verbose: bool
+) -> tuple[list[Step], int]:
+    """Return how rows differ from another version of the notebooks, and the exit code of the cells."""
+    if options.environment == "current" and ("==" in against or head):
+        what, expected = "needs an environment of its own", "`--env uv`, or a revision"
+        raise ProjectError(f"--against {against}", what, expected)
+    names = [project.relative(path) for path in project.find_notebooks(targets)]
+    now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
+    base = _versions(project, now, against)
+    now = {name: text for name, text in now.items() if name in base and (targets or base[name] != text)}
+    heads = _versions(project, now, head) if head else {}
+    variants = {_named(name, _BASE): base[name] for name in now}
+    variants |= {_named(name, _HEAD): text for name, text in heads.items()}
+    project = replace(project, variants=variants)
+    options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
+    pairs = {name: (_named(name, _BASE), _named(name, _HEAD) if head else name) for name in now}
+    if not pairs:
+        note(f"no notebook differs from {against}")
+        return [], 0
+    result = run_cells(project, [one for pair in pairs.values() for one in pair], options, verbose=verbose)
+    steps = [step for name, pair in pairs.items() for step in _steps(project, result, name, pair)]
+    code = finish(result, strict=False)
+    judge(steps, {})
+    changed = {step.row.operator + "/" + step.row.implementation for step in steps if step.kind in TIMED}
+    again = {name: pair for name, pair in pairs.items() if _id(name) in changed}
+    if again and not code:
+        note(f"measuring {plural(len(again), 'notebook')} again, whose times seem to differ")
+        result = run_cells(
+            project, [one for pair in again.values() for one in pair], options, verbose=verbose
+        )
+        second = [step for name, pair in again.items() for step in _steps(project, result, name, pair)]
+        kinds = {step.row: step.kind for step in judge(second, {})}
+        for step in steps:
+            if step.kind in TIMED and kinds.get(step.row) is not step.kind:
+                step.kind = ChangeKind.SAME
+    return steps, code
+
+
+def _named(name: str, ending: str) -> str:
+    return name.removesuffix(".md") + ending
+
+
+def _id(name: str) -> str:
+    return f"{operator_of(name)}/{PurePosixPath(name).stem}"
+
+
+def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:
+    """Return notebooks as they were in a revision, as far as it has them, or with a version of a package."""
+    if "==" not in version:
+        repository = Repository(project.root)
+        files = repository.files(repository.resolve(version))
+        found = {name: files[name] for name in texts if name in files}
+        return dict(zip(found, repository.read([*found.values()]), strict=True))
+    if not parse_requirement(version):
+        raise ProjectError(version, "is no version of a package", "Such as triton==3.5.0")
+    for name, text in texts.items():
+        if not split_header(text.decode(errors="replace"))[1]:
+            raise ProjectError(
+                name, f"has no header in which {version} could be", "A cell with `# /// script`"
+            )
+    return {name: with_version(text.decode(), version).encode() for name, text in texts.items()}
+
+
+def _steps(project: Project, result: BuildRun, name: str, pair: tuple[str, str]) -> list[Step]:
+    base, head = (rows_of(notebook_records(project, result, one)) for one in pair)
+    row = RowName(operator_of(name), PurePosixPath(name).stem, result.device.slug, "")
+    return [
+        Step(
+            row._replace(workload=workload),
+            measured(base[workload]) if workload in base else None,
+            measured(head[workload]) if workload in head else None,
+        )
+        for workload in {**base, **head}
+    ]
