@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 38_790,
-    "kernels_bench_tools/chart": 690,
-    "kernels_bench_tools/cli": 4_010,
+    "kernels_bench_tools": 38_800,
+    "kernels_bench_tools/chart": 700,
+    "kernels_bench_tools/cli": 4_020,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_200,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_780,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 33_810,
+    "tests": 33_830,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from kernels_bench_tools.chart.palette import Style, assign_styles
 from kernels_bench_tools.chart.panel import draw_panel, failed_points, printable, view_title
 from kernels_bench_tools.chart.svg import FONT, INK, Panel, Series, attributes, figure_svg, panel_svg
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Row, Summary
 from kernels_bench_tools.results.metrics import LATENCY, METRICS, Metric, chart_title, view_metrics
 from kernels_bench_tools.text import slugify, times, times_interval
@@ -117,7 +118,11 @@ def _series(view: DeviceSummary, row: Row, metric: Metric) -> Series:
         label=f"{title} on {view_title(view)}",
         data=attributes(title=title, note=printable(_note(row))),
         points=[
-            attributes(workload=printable(point.workload), **_numbers(estimate))
+            attributes(
+                workload=printable(point.workload),
+                **_numbers(estimate),
+                status="" if point.status is Status.OK else point.status.value,
+            )
             for point, estimate in found
             if estimate is not None
         ],

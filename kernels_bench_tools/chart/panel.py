@@ -17,7 +17,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from kernels_bench_tools.chart.palette import Style
 from kernels_bench_tools.chart.svg import INK
-from kernels_bench_tools.records.record import Regime
+from kernels_bench_tools.records.record import Regime, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row
 from kernels_bench_tools.results.metrics import Metric, has_passed
 from kernels_bench_tools.results.views import labels
@@ -230,6 +230,7 @@ def _legend_text(row: Row, view: DeviceSummary) -> str:
         return f"{title} ({row.status.label})"
     notes = ["baseline"] if row.implementation == view.baseline else []
     notes += [f"{row.passed} of {row.total} ok"] if row.passed < row.total else []
+    notes += [row.status.label] if row.status is Status.DISTURBED else []
     return f"{title} ({', '.join(notes)})" if notes else title
 
 

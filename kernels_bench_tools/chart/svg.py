@@ -70,7 +70,8 @@ def panel_svg(drawn: str, tags: str, series: Mapping[str, Series]) -> Panel:
         nonlocal slug, marks
         if match["marker"]:
             data = "" if marks is None else next(marks)
-            return f'<use href="{match["marker"]}" {match["place"]} fill="{match["fill"] or "none"}"{data}/>'
+            fill = "none" if "data-status" in data else match["fill"] or "none"
+            return f'<use href="{match["marker"]}" {match["place"]} fill="{fill}"{data}/>'
         if match["url"]:
             # One stop of the Tab key for each series.
             again = ' tabindex="-1"' if slug in linked else ""

@@ -154,11 +154,11 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
                 set=workload_set,
                 rows=len(records),
                 workloads=len(processes),
-                measured=sum(entry.ok for entry in merged),
+                measured=sum(entry.outcome.passed for entry in merged),
                 processes=count_processes(records),
                 date=min((each.ts for each in records), default="")[:10],
                 stale=any(has_other_code(origin, code) for origin in origins.values()),
-                others=Counter(entry.outcome.value for entry in merged if not entry.ok),
+                others=Counter(entry.outcome.value for entry in merged if entry.outcome is not Status.OK),
             )
 
 

@@ -162,7 +162,8 @@ class _LiveProgress(PlainProgress):
 
         super().__init__(verbose=verbose, figures_of=figures_of)
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-        self._live = Progress(*columns, console=console, transient=True)
+        # A refresh takes a millisecond of a core, beside what is measured.
+        self._live = Progress(*columns, console=console, transient=True, refresh_per_second=2)
         self._active: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:

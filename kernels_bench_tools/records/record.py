@@ -48,7 +48,7 @@ class Status(Labelled):
     """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
 
     OK = "ok", "", "ran, and agreed with the reference"
-    DISTURBED = "disturbed", "busy machine", "correct, but other programs disturbed it: it has no rank"
+    DISTURBED = "disturbed", "", "correct, but other programs disturbed it: its time is not compared"
     """In summaries only, never in a record."""
     INCORRECT = "incorrect", "", "ran, and failed the correctness check"
     EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline", "faster than the device can be"
@@ -74,9 +74,14 @@ class Status(Labelled):
         }
 
     @property
+    def passed(self) -> bool:
+        """Whether it is correct, and its time is shown; that of a busy machine is not compared."""
+        return self in {Status.OK, Status.DISTURBED}
+
+    @property
     def failed(self) -> bool:
         """Whether something is wrong: it is not correct, and not merely unsupported or not measured."""
-        return self not in {Status.OK, Status.DISTURBED, Status.UNSUPPORTED, Status.ABSENT}
+        return not self.passed and self not in {Status.UNSUPPORTED, Status.ABSENT}
 
 
 class Timer(Labelled):
@@ -134,7 +139,7 @@ class Flag(Labelled):
     THROTTLED = "throttled", "", "the device lowered its clocks because of power or heat"
     DISTURBED = (
         "disturbed",
-        "busy machine",
+        "",
         "threads waited for cores, or some calls took much longer: no rank",
     )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"

@@ -57,7 +57,7 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
         for row in view.rows
         # A view that was never run has no workloads; its rows still have reasons.
         for point in row.points or [Point(workload="", status=row.status, reason=row.reason)]
-        if point.status is not Status.OK
+        if not point.status.passed
     ]
 
     def key(failure: FailedResult) -> tuple[Status, str]:

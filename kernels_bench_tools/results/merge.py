@@ -119,7 +119,7 @@ def merge(records: Sequence[Record]) -> Record:
     if busy is None or merged.outcome is not Status.OK:
         return merged
     why = busy.tags.get("timer_note", "other programs used it")
-    failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle")
+    failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle, with --rerun")
     return msgspec.structs.replace(merged, status=Status.DISTURBED, ok=False, err=failure)
 
 

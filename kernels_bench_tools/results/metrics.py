@@ -82,7 +82,7 @@ class Metric(NamedTuple):
 
 
 def has_passed(point: Point) -> bool:
-    return point.status is Status.OK and point.p50_ms is not None
+    return point.status.passed and point.p50_ms is not None
 
 
 def set_metrics(point: Point, record: Record) -> None:

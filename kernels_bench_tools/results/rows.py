@@ -104,7 +104,10 @@ def make_row(
     speedup = geometric_mean_interval(speedups) if speedups else None
     known = [*found.records.values(), *([found.whole] if found.whole else [])]
     origin = next((record for record in known if record.outcome.ran), known[0] if known else None)
-    failed = next((point for point in points if point.status is not Status.OK), None)
+    others = sorted(
+        (point for point in points if point.status is not Status.OK), key=lambda it: it.status.passed
+    )
+    failed = next(iter(others), None)
     if failed or points:
         status, reason = (failed.status, failed.reason) if failed else (Status.OK, "")
     elif found.whole and found.whole.outcome is not Status.OK:
@@ -120,7 +123,7 @@ def make_row(
         baseline=front.baseline if baseline is None else found is baseline,
         status=status,
         reason=reason,
-        passed=sum(point.status is Status.OK for point in points),
+        passed=sum(point.status.passed for point in points),
         total=len(points),
         speedup=speedup.value if speedup else None,
         speedup_low=speedup.low if speedup and speedup.known else None,
@@ -176,7 +179,7 @@ class Comparison(Point, kw_only=True):
     """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
 
     baseline_ms: float | None = None
-    """Median of the baseline; None if it has no rank on this workload."""
+    """Median of the baseline; None if it did not pass this workload."""
     baseline_status: Status = Status.ABSENT
     """Status of the baseline's record; ``absent`` if there is none."""
 
@@ -197,6 +200,6 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
         other = theirs.records.get(name)
         row = Comparison(**msgspec.structs.asdict(_point(name, ours, theirs)))
         row.baseline_status = other.outcome if other else Status.ABSENT
-        row.baseline_ms = other.lat_ms.p50 if other and other.lat_ms and other.ok else None
+        row.baseline_ms = other.lat_ms.p50 if other and other.lat_ms and other.outcome.passed else None
         rows.append(row)
     return rows

@@ -108,7 +108,7 @@ def by_workload(view: DeviceSummary) -> Iterator[tuple[WorkloadSummary, list[Poi
     points = [{point.workload: point for point in row.points} for row in measured_rows(view)]
     for workload in view.workloads:
         found = [of_row.get(workload.name) for of_row in points]
-        times = [point.p50_ms for point in found if point and point.p50_ms and point.status is Status.OK]
+        times = [point.p50_ms for point in found if point and point.p50_ms and point.status.passed]
         yield workload, found, min(times, default=None)
 
 

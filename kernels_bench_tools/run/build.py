@@ -230,10 +230,7 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
         return run
 
-    described = []
-    for notebook in survey.notebooks.values():
-        if notebook.name not in execution.broken:
-            described.append(describe_notebook(notebook, describe))
+    whole = [one for one in survey.notebooks.values() if one.name not in execution.broken]
     return BuildRun(
         project=ProjectInfo(
             title=project.title,
@@ -243,7 +240,7 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         ),
         device=execution.executor.device,
         environment=options.environment,
-        notebooks=described,
+        notebooks=[describe_notebook(one, describe) for one in whole],
         selected=sorted(map(str, [*execution.results, *wrong])),
         left_out={name: [*problems] for name, problems in execution.broken.items()},
     )

@@ -186,7 +186,7 @@ const reading = point => {
   const { value, low, high, status, reason } = point.dataset;
   if (!value) return [status, reason].filter(Boolean).join(", ");
   const { unit = "" } = panelOf(point).dataset;
-  return digits(value) + (unit === "x" ? "×" : unit && ` ${unit}`) + (low ? ` [${digits(low)}, ${digits(high)}]` : "");
+  return digits(value) + (unit === "x" ? "×" : unit && ` ${unit}`) + (low ? ` [${digits(low)}, ${digits(high)}]` : "") + (status ? `, ${status}` : "");
 };
 const panelOf = element => element.closest("svg.panel");
 const pointText = point => point && `${point.dataset.workload}: ${reading(point)}`;

@@ -16,7 +16,7 @@ SMOKE = ("--env", "current", "--workloads", "smoke")
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("torch_compiled_layer_norm", "no verdict|busy machine"), ("torch_layer_norm", "baseline")],
+    [("torch_compiled_layer_norm", "no verdict|disturbed"), ("torch_layer_norm", "baseline")],
 )
 def test_run_prints_median_interval_baseline_and_verdict(project: Path, name: str, shown: str) -> None:
     done = run_kbt(project, "run", f"layer_norm/{name}", *SMOKE, COLUMNS="120")  # room for intervals

@@ -11,7 +11,7 @@ from projects import assert_one_line, run_kbt
 
 from kernels_bench_tools.records.build import code_digest
 from kernels_bench_tools.records.codec import write_records
-from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
+from kernels_bench_tools.records.record import Failure, Flag, Provenance, Record, Status
 
 CODE = "print('measure')"
 
@@ -90,6 +90,15 @@ def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded:
 
     assert (row["measured"], row["workloads"]) == (0, 1)
     assert row["others"] == {"incorrect": 1}
+
+
+def test_a_disturbed_result_counts_as_measured_and_is_named(recorded: Path) -> None:
+    path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
+    write_records(path, [measured("mine", "A", "default", flags=[Flag.DISTURBED])])
+
+    row = covered(recorded)["mine", "default"]
+
+    assert (row["measured"], row["workloads"], row["others"]) == (1, 1, {"disturbed": 1})
 
 
 def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path) -> None:

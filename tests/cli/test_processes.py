@@ -111,7 +111,7 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
 def test_a_verdict_tells_why_the_baseline_has_no_rank() -> None:
     row = Comparison(workload="all", status=Status.OK, verdict=Verdict.NONE, baseline_status=Status.DISTURBED)
 
-    assert "baseline: busy machine" in printed(row, 120)
+    assert "baseline: disturbed" in printed(row, 120)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -10,7 +10,7 @@ from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg, shows
 from kernels_bench_tools.chart.panel import regimes
-from kernels_bench_tools.records.record import Regime, Roofline, Status, Work
+from kernels_bench_tools.records.record import Flag, Regime, Roofline, Status, Work
 from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
@@ -134,6 +134,22 @@ def test_failed_workloads_are_crosses_on_the_axis_side_by_side(summary, svg):
     assert {use.get("fill") for use in crosses} == {"none"}
     assert len(places) == 4
     assert max(Counter(places).values()) == 1
+
+
+def test_a_disturbed_result_is_a_hollow_mark_at_its_time():
+    records = [
+        record("ours", ms, wl={"name": name, "n": n}, flags=[Flag.DISTURBED] * (n > 1))
+        for name, ms, n in (("a", 0.1, 1), ("b", 0.2, 2))
+    ]
+    summary = summarize("op", "Op", [Source(records=records)])
+    (row,) = summary.devices[0].rows
+    svg = draw(summary, "latency")
+
+    found = [(it.get("data-value"), it.get("data-status")) for it in marks(group(svg, f"series--{row.slug}"))]
+    assert found == [("0.1", None), ("0.2", "disturbed")]
+    fills = [it.get("fill") for it in marks(group(svg, f"series--{row.slug}"))]
+    assert fills[0] != "none" == fills[1]
+    assert f"failed--{row.slug}" not in ET.tostring(svg, "unicode")
 
 
 def test_an_implementation_that_did_not_run_is_in_the_legend_with_its_status_and_a_hollow_mark(svg):

@@ -395,7 +395,7 @@ def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason():
 
     row = rows_of(summarize("op", "Op", sources))["ours"]
 
-    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.DISTURBED)
+    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 2, Status.DISTURBED)
     assert row.reason.startswith("a thread waited 48 %")
     assert [point.p50_ms for point in row.points] == [0.05, 261.0]
     assert {point.verdict for point in row.points} == {Verdict.NONE}
