@@ -177,6 +177,7 @@ def _decode(line: bytes) -> Record:
     try:
         try:
             record = _RECORD.decode(line)
+            record = record if record.schema else decode_foreign(line)
         except msgspec.DecodeError as error:
             with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 if (schema := _HEAD.decode(line).schema) > SCHEMA:

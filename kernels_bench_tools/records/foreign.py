@@ -3,24 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import msgspec
 
 from kernels_bench_tools.records.committed import read_unlinked
-from kernels_bench_tools.records.record import Judged, Record
+from kernels_bench_tools.records.record import Judged, Latency, Record
 
-_REQUIRED, _USUAL = {"ts", "run", "impl"}, {"wl", "lat_ms"}
-"""Keys by which a line is meant as a record: all of the first, or ``impl`` and one of the others."""
+_TIMES = ("p50", "median", "mean")
+"""What may be the time of a call, the first that a line has."""
+_NEAR = {"impl", "lat_ms", "wl"}
+"""Keys by which a line is meant as a record."""
+_FIELDS, _OF_LATENCY = (get_type_hints(one, include_extras=True) for one in (Record, Latency))
 
 
-def decode_foreign(line: bytes, problem: msgspec.DecodeError) -> Record:
-    """Return the record of another harness without what it adds; raise ``problem`` if the line is of this package."""
+def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> Record:
+    """Return the record of another harness without what it adds; raise ``problem`` if the line is of this package.
+
+    It needs ``impl``, ``wl.name`` and a time in ``lat_ms``, or a reason why it has none; a ``ValueError`` says what is missing.
+    """
     data = msgspec.json.decode(_finite_json(line))
     if not isinstance(data, dict) or data.get("schema"):
-        raise problem
-    return msgspec.convert({name: data[name] for name in Record.__struct_fields__ if name in data}, Record)
+        raise problem or ValueError("it is no record of another harness")
+    workload, times, failed = data.get("wl"), data.get("lat_ms"), data.get("ok") is False or data.get("err")
+    if not isinstance(data.get("impl"), str):
+        raise ValueError("it has no impl")
+    if times is not None and not (isinstance(workload, dict) and isinstance(workload.get("name"), str)):
+        raise ValueError("it has no wl.name")
+    if data.get("err"):
+        times = data["lat_ms"] = None
+    if times is not None or not (failed or data.get("status")):
+        data["lat_ms"] = _latency(times)
+        data.setdefault("ok", True)
+    if isinstance(data.get("err"), str):
+        data["err"] = {"type": "Error", "msg": data["err"]}
+    return msgspec.convert({"ts": "", "run": "", **_valid(data, _FIELDS)}, Record)
+
+
+def _latency(times: object) -> Latency:
+    found = times if isinstance(times, dict) else {}
+    name = next((name for name in _TIMES if found.get(name) is not None), "")
+    if not name or not isinstance(found[name], int | float) or isinstance(found[name], bool):
+        raise ValueError(f"lat_ms has no number {', '.join(_TIMES[:-1])} or {_TIMES[-1]}")
+    valid = _valid(found, _OF_LATENCY)
+    reps = max(1, len(valid.get("raw_times", ())))
+    return msgspec.convert({"reps": reps, **valid, "p50": found[name]}, Latency)
+
+
+def _valid(data: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with values of their types."""
+    found = {}
+    for name in types.keys() & data.keys():
+        with suppress(msgspec.ValidationError):
+            msgspec.convert(data[name], types[name])
+            found[name] = data[name]
+    return found
 
 
 def _finite_json(line: bytes) -> bytes:
@@ -55,26 +95,39 @@ def _marked(line: bytes, process: int) -> bytes:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a JSONL file holds something else than records.
-
-    Its first line is then JSON that is no record, and no line is meant as one, not even a broken one.
-    """
+    """Return whether a JSONL file holds something else than records: its first line is JSON, and none is a record."""
     try:
         lines = [line for line in read_unlinked(path).split(b"\n") if line.strip()]
     except OSError:
         return False
-    return bool(lines) and _is_meant_as_record(lines[0]) is False and not any(map(_is_meant_as_record, lines))
+    return bool(lines) and _is_record(lines[0]) is False and not any(map(_is_record, lines))
 
 
-def _is_meant_as_record(line: bytes) -> bool | None:
-    """Return whether a line is meant as a record; None for one that may be, but is no JSON."""
+def near_records(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number of each line of a plain file that is meant as a record, and why it is none."""
+    for number, line in enumerate(read_unlinked(path).split(b"\n"), 1):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if _NEAR & msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys():
+                try:
+                    decode_foreign(line)
+                except (msgspec.ValidationError, ValueError) as error:
+                    yield number, str(error)
+
+
+def _is_record(line: bytes) -> bool | None:
+    """Return whether a line is a record, or one of this package with mistakes; None for one that is no JSON."""
+    own = msgspec.DecodeError()
     try:
-        found = msgspec.json.decode(
-            line, type=dict[str, msgspec.Raw] | list[msgspec.Raw] | str | float | bool | None
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return True if b'"impl"' in line else None
-    if not isinstance(found, dict):
-        return False
-    keys = found.keys()
-    return keys >= _REQUIRED or ("impl" in keys and bool(_USUAL & keys))
+        decode_foreign(line, own)
+    except msgspec.DecodeError as error:  # also a ValidationError
+        if error is own:
+            return b'"schema"' in line
+        return False if isinstance(error, msgspec.ValidationError) else None
+    except RecursionError:
+        return None
+    except ValueError:  # also of JSON
+        with suppress(ValueError):
+            json.loads(line)
+            return False
+        return None
+    return True

@@ -31,7 +31,7 @@ from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_r
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
-from kernels_bench_tools.text import environment_key
+from kernels_bench_tools.text import environment_key, plural
 from kernels_bench_tools.text import size as readable_size
 
 DEFAULT_TIMEOUT_SECONDS = 900
@@ -127,12 +127,22 @@ def _stem_key(notebook: str) -> str:
     return environment_key(notebook.rpartition("/")[2].removesuffix(".md"))
 
 
-def conclude(task: CellTask, end: Exit, collected: Collected, *, transient: bool) -> StoredResult:
-    """Return the result of a cell whose process has ended; ``transient`` is whether something outside ended it."""
-    status, failure = _status(task, end, collected)
+def conclude(
+    task: CellTask, end: Exit, collected: Collected, *, transient: bool, note: Callable[[str], None]
+) -> StoredResult:
+    """Return the result of a cell whose process has ended; ``transient`` is whether something outside ended it.
+
+    ``note`` is called for lines of its files that are meant as records and are none.
+    """
+    notes: list[str] = []
+    status, failure = _status(task, end, collected, notes)
+    if notes and not task.context.process:
+        others = f" ({plural(len(notes) - 1, 'more line')} in its log)" if notes[1:] else ""
+        note(f"{task.node.name}: {notes[0]}{others}")
     lines = [f"kbt: did not keep {name}: {why}\n" for name, why in collected.refused.items()]
+    lines += [f"kbt: {one}\n" for one in notes]
     if lines[_LISTED_REFUSALS:]:
-        lines[_LISTED_REFUSALS:] = [f"kbt: did not keep {len(lines) - _LISTED_REFUSALS} more files\n"]
+        lines[_LISTED_REFUSALS:] = [f"kbt: {len(lines) - _LISTED_REFUSALS} more\n"]
     if lines:
         with task.draft.stderr.open("ab") as file:
             file.write("".join(lines).encode())
@@ -178,12 +188,14 @@ def outdated(what: str) -> Failure:
     return Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
 
 
-def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
+def _status(
+    task: CellTask, end: Exit, collected: Collected, notes: list[str]
+) -> tuple[Status, Failure | None]:
     if end.code or end.stop:
         return failed_status(task, end)
-    plain = _RUN not in task.cell.code
+    plain = not calls_harness(task.cell)
     empty = plain and not is_implementation(task.context.origin.notebook)
-    wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty)
+    wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty, notes=notes)
     if wrong.startswith("wrote no ") and collected.others:
         wrong += f", but {collected.others[0]}, which outputs= does not name"
     if collected.missing:

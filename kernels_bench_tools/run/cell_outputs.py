@@ -24,7 +24,7 @@ from kernels_bench_tools.own_folders import open_inside
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
 from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Record, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
@@ -168,10 +168,13 @@ def _copy(folder: int, name: str, target: Path, size: int) -> None:
             raise
 
 
-def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False) -> str:
+def check_records(
+    folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False, notes: list[str]
+) -> str:
     """Return what is wrong with the record files among the artifacts in ``folder``; empty if nothing is.
 
     ``plain`` is whether files may hold something else than records, and ``empty`` whether they may hold nothing.
+    Lines of such files that are meant as records are added to ``notes``.
     """
     for output in (output for output in outputs if output.endswith(".jsonl")):
         paths = sorted(folder.glob(output))
@@ -179,14 +182,21 @@ def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, 
             return f"wrote no {output}"
         for path in paths:
             name = path.relative_to(folder).as_posix()
-            if (plain and is_plain(path)) or (empty and not path.stat().st_size):
+            if empty and not path.stat().st_size:
                 continue
+            if plain and is_plain(path):
+                notes += [f"{name}:{number} is not a record: {why}" for number, why in near_records(path)]
+                continue
+            problems: list[RecordError] = []
             try:
-                records = read_records(path, name)
+                records = read_records(path, name, problems.append if plain else None)
             except RecordError as error:
                 return f"{error.where} {error.what}"
+            if problems and (not records or any(record.schema for record in records)):
+                return f"{problems[0].where} {problems[0].what}"
             if not records:
                 return f"{name} holds no record"
+            notes += [f"{one.where} {one.what}" for one in problems]
     return ""
 
 

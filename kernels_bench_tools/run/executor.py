@@ -297,7 +297,7 @@ class LocalExecutor:
             hide_paths(log, {work: "", home: "~", modules: shown, **self._hidden})
         if task.cell.measures:
             mark_unjudged(task.draft.artifacts, files, task.context.process)
-        return conclude(task, end, collected, transient=transient)
+        return conclude(task, end, collected, transient=transient, note=self._progress.note)
 
     def _judge(self, python: str) -> Judge | None:
         """Return the process that judges a cell, ready for it; None without torch or this package in the environment.

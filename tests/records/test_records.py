@@ -9,9 +9,9 @@ from builds import latency
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records.codec import append_record, read_records, thin_record, write_records
 from kernels_bench_tools.records.committed import effect_files
-from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.json_schema import PUBLISHED, schema_text
-from kernels_bench_tools.records.record import Failure, Flag, Kernel, Record, Status
+from kernels_bench_tools.records.record import Failure, Flag, Judged, Kernel, Record, Status
 
 ROOT = Path(__file__).parents[2]
 
@@ -172,10 +172,70 @@ def test_thin_records_have_short_kernel_names_and_fewer_samples() -> None:
         ("[1, 2]\n3\n", True),
         ("", False),
         ('{"ts": "20', False),
-        ('[1]\n{"impl": "x", "wl": {}}\n', False),
+        ('[1]\n{"impl": "x", "wl": {}}\n', True),
+        ('{"impl": "x", "wl": {}, "schema": 1}\n', False),
+        ('{"a": 1}\n{"impl": "x", "wl": {"name": "w"}, "lat_ms": {"mean": 1.0}}\n', False),
     ],
 )
 def test_a_file_is_plain_if_it_is_json_without_records(tmp_path, text, plain):
     (tmp_path / "x.jsonl").write_text(text)
 
     assert is_plain(tmp_path / "x.jsonl") is plain
+
+
+FOREIGN = {"impl": "x", "wl": {"name": "w", "size": 4}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "p50"),
+    [
+        ({"lat_ms": {"p50": 0.5}}, 0.5),
+        ({"lat_ms": {"median": 0.5, "mean": 9.0}}, 0.5),
+        ({"lat_ms": {"mean": 0.5}}, 0.5),
+        ({"lat_ms": {"p50": 0.5, "p90": "n/a", "reps": 0, "iqr": None}}, 0.5),
+        (
+            {
+                "lat_ms": {"p50": 0.5},
+                "ts": 1700000000,
+                "run": 3,
+                "tags": {"n": 1},
+                "device": "cuda",
+                "env": [],
+            },
+            0.5,
+        ),
+        ({"lat_ms": {"p50": 0.5}, "compile_ms": float("nan")}, 0.5),
+        ({"ok": False}, None),
+        ({"err": "out of memory"}, None),
+        ({"err": "late", "lat_ms": {"p50": 0.5}}, None),
+    ],
+)
+def test_a_record_of_another_harness_needs_little(tmp_path, fields, p50):
+    (tmp_path / "a.jsonl").write_text(json.dumps({**FOREIGN, **fields}) + "\n")
+    (loaded,) = read_records(tmp_path / "a.jsonl", on_problem=pytest.fail)
+
+    assert (loaded.workload, loaded.lat_ms and loaded.lat_ms.p50) == ("w", p50)
+    assert loaded.outcome is (Status.OK if p50 else Status.ERROR)
+    assert loaded.judged is Judged.NOT
+
+
+NEAR = [
+    ({"impl": None}, "it has no impl"),
+    ({"wl": {"size": 4}}, "it has no wl.name"),
+    ({"wl": "w"}, "it has no wl.name"),
+    ({"lat_ms": {"p99": 1.0}}, "lat_ms has no number p50, median or mean"),
+    ({"lat_ms": {"p50": "0.5 ms"}}, "lat_ms has no number p50, median or mean"),
+    ({"lat_ms": None}, "lat_ms has no number p50, median or mean"),
+    ({"lat_ms": {"mean": -1}}, "Expected `float` >= 0.0"),
+]
+
+
+@pytest.mark.parametrize(("fields", "why"), NEAR)
+def test_a_line_that_is_nearly_a_record_is_named_and_its_file_is_plain(tmp_path, fields, why):
+    line = {**FOREIGN, "lat_ms": {"p50": 0.5}, **fields}
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"event": 1}\n' + json.dumps({name: it for name, it in line.items() if it}) + "\n")
+
+    ((number, said),) = near_records(path)
+    assert (is_plain(path), number) == (True, 2)
+    assert why in said

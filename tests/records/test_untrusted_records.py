@@ -56,7 +56,7 @@ BAD = {
     "half a line": LINE[:-30],
     "a wrong type": changed(impl=3),
     "a list": "[]",
-    "a huge integer": LINE.replace('"schema": 1', '"peak_bytes": 1' + "0" * 400),
+    "a huge integer": LINE.replace('"schema": 1', '"schema": 1, "peak_bytes": 1' + "0" * 400),
     "a huge integer in the workload": changed(wl={"name": "w", "n": 10**400}),
     "deep nesting": LINE.replace('"w"', "[" * 100_000 + "]" * 100_000),
     "an implementation that is a path": changed(impl="../../../outside"),

@@ -129,7 +129,9 @@ def test_a_crash_leaves_no_folder_or_core_file(workspace):
     assert list(reaper().folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", ["no json", '{"ts": 1', '{"ts": "t", "impl": "x", "wl": 3}', "\x00" * 10])
+@pytest.mark.parametrize(
+    "line", ["no json", '{"ts": 1', '{"ts": "t", "impl": "x", "schema": 1}', "\x00" * 10]
+)
 def test_lines_that_are_not_records_are_invalid(workspace, line):
     workspace.cell(
         "op/impls/x.md", f"open('op.jsonl', 'w').write({line!r} + chr(10))", "id=a outputs=op.jsonl"

@@ -1,10 +1,12 @@
 """Which files in a cell's folder are kept."""
 
+import json
 import os
 import socket
 from pathlib import Path
 
 import pytest
+from workspace import MEASURING
 
 from kernels_bench_tools.own_folders import open_inside
 from kernels_bench_tools.run import cell_outputs as collecting
@@ -151,3 +153,23 @@ def test_a_rejected_output_makes_the_cell_invalid_with_the_reason(workspace):
 
     assert (run.status, run.reason) == ("invalid", "did not keep 'a.csv': it is a symbolic link")
     assert workspace.text(run.stderr) == "kbt: did not keep 'a.csv': it is a symbolic link\n"
+
+
+NEAR = {"impl": "x", "wl": {"name": "w"}, "lat_ms": {"p99": 1.0}}
+FOREIGN = NEAR | {"lat_ms": {"mean": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"), [([NEAR], 1), ([{"event": 1}, NEAR], 2), ([FOREIGN, NEAR], 2), ([FOREIGN], None)]
+)
+def test_lines_of_another_harness_that_are_no_records_are_notes(workspace, lines, line):
+    text = "".join(json.dumps(one) + "\n" for one in lines)
+    workspace.cell("op/impls/x.md", f"open('op.jsonl', 'w').write({text!r})", MEASURING)
+    told = workspace.build(processes=2).notes
+    run = workspace.result("op/impls/x.md")
+    expected = f"op.jsonl:{line} is not a record: lat_ms has no number p50, median or mean"
+
+    assert run.status == "ok"
+    assert told == ([f"op/impls/x.md:a: {expected}"] if line else [])
+    assert bool(run.stderr) == bool(line)
+    assert sum(run.workloads.values()) == (FOREIGN in lines)
