@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 38_880,
+    "kernels_bench_tools": 38_920,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_020,
     "kernels_bench_tools/cluster": 760,
@@ -21,10 +21,10 @@ LINES = {
     "kernels_bench_tools/records": 2_750,
     "kernels_bench_tools/report": 2_940,
     "kernels_bench_tools/results": 4_640,
-    "kernels_bench_tools/run": 4_800,
+    "kernels_bench_tools/run": 4_830,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 33_920,
+    "tests": 33_960,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -11,6 +11,7 @@ sessions on the GPUs of a cluster it may.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_outputs import read_outcome
-from kernels_bench_tools.run.environment.base import Prepared
+from kernels_bench_tools.run.environment.base import Prepared, torch_notice
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -144,6 +145,10 @@ class Execution:
         device = self.executor.device
         nodes = [self.graph.nodes[name] for name in stale]
         nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, device)]
+        if self.executor.environment == "uv" and device.kind == "cpu":
+            state = self.fingerprints.project.state
+            if notice := torch_notice((node.cell for node in nodes), state, os.environ):
+                self.progress.note(notice)
         self.expected = expected_seconds(nodes, self.cache.last, self.process_counts[-1])
         self.progress.build_started({str(name): seconds for name, seconds in self.expected.items()})
         measures = any(node.cell.measures for node in nodes)

@@ -10,7 +10,7 @@ from workspace import make_wheel
 
 from kernels_bench_tools.notebooks.header import needs_old_python
 from kernels_bench_tools.notebooks.survey import cell_problems, survey_project
-from kernels_bench_tools.run.environment.base import find_uv
+from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process import judge
@@ -176,6 +176,47 @@ def test_uv_gets_the_indexes_of_pip():
     assert variables["UV_DEFAULT_INDEX"] == "https://i"
     assert variables["UV_INDEX"] == "https://j https://k"
     assert "VIRTUAL_ENV" not in variables
+
+
+TORCH = "# /// script\n# dependencies = ['torch==2.13.0', 'numpy']\n# ///\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "environ", "told"),
+    [
+        (TORCH, {}, True),
+        (TORCH, {"PIP_INDEX_URL": "https://mirror/simple"}, True),
+        (TORCH, {"PIP_FIND_LINKS": "/wheels"}, False),
+        (TORCH, {"UV_INDEX_URL": "https://download.pytorch.org/whl/cpu"}, False),
+        (TORCH.replace("torch==", "torchao=="), {}, False),
+        (
+            TORCH.replace(
+                "# ///\n", "# [tool.uv.sources]\n# torch = { url = 'https://x/torch.whl' }\n# ///\n"
+            ),
+            {},
+            False,
+        ),
+        ("1", {}, False),
+    ],
+)
+def test_what_torch_downloads_is_told_unless_a_build_for_cpus_may_be_chosen(workspace, code, environ, told):
+    workspace.cell("n.md", code)
+    cells = survey_project(workspace.project).notebooks["n.md"].cells
+
+    assert ("3 GB" in torch_notice(cells, workspace.project.state, environ)) is told
+
+
+def test_what_torch_downloads_is_the_first_line_of_a_build_and_not_told_again(workspace, monkeypatch, wheels):
+    for name in ("UV_FIND_LINKS", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    code = f"# /// script\n# dependencies = ['torch']\n# [tool.uv]\n# find-links = ['{wheels}']\n# no-index = true\n# ///\nopen('op.jsonl', 'w')"
+    workspace.cell("n.md", code)
+
+    first = workspace.build(environment="uv").notes
+    workspace.cell("n.md", f"{code}\nprint(1)")
+
+    assert "3 GB" in first[0]
+    assert not any("3 GB" in note for note in workspace.build(environment="uv").notes)
 
 
 @pytest.mark.parametrize("own", ["UV_INDEX_URL", "UV_DEFAULT_INDEX"])

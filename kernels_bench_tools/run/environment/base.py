@@ -14,7 +14,7 @@ import re
 import shutil
 import site
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
 from kernels_bench_tools.run.logs import Tail
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
+from kernels_bench_tools.text import plural
 
 RESOLUTION_SECONDS = 1800.0
 """Time limit of uv; a torch for CUDA is gigabytes."""
@@ -175,6 +176,38 @@ class UvEnvironment:
         for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"):
             variables.pop(name, None)
         return variables
+
+
+_TORCH = re.compile(r"\s*torch\s*([<=>!~;\[]|$)")
+
+
+def torch_notice(cells: Iterable[Cell], state: Path, environ: Mapping[str, str]) -> str:
+    """Return what is downloaded with torch for cells that run on a CPU.
+
+    Empty if no cell installs it, an environment of this project has it, or a build for CPUs may have been chosen.
+    """
+    count, variables = sum(map(_installs_torch, cells)), uv_variables(environ)
+    chosen = "UV_FIND_LINKS" in variables or any("cpu" in variables.get(name, "") for name in _INDEXES)
+    if not count or chosen or sys.platform != "linux":
+        return ""
+    made = (Installed.restored(one, []) for one in (state / SHARED_FOLDER).glob("*.json"))
+    if any(next(one.folder.glob("lib/python*/site-packages/torch-*.dist-info"), None) for one in made if one):
+        return ""
+    return (
+        f"torch for {plural(count, 'cell')}: most indexes have it for Linux with CUDA only, about 3 GB to download unless uv "
+        "has it. UV_FIND_LINKS=FOLDER takes a CPU build from a folder; `kbt build --no-measure` needs none"
+    )
+
+
+_INDEXES = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_TORCH_BACKEND")
+
+
+def _installs_torch(cell: Cell) -> bool:
+    """Return whether a cell's header names torch, without a source of its own."""
+    header = read_header(cell.code)
+    written = (header or {}).get("dependencies", cell.deps)
+    listed = isinstance(written, list) and any(isinstance(one, str) and _TORCH.match(one) for one in written)
+    return listed and "torch" not in (uv_settings(header).get("sources") or {})
 
 
 class CurrentEnvironment:
