@@ -24,6 +24,9 @@ from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.text import did_you_mean, has_credentials
 
 _CLOSING = ("```", "<!-- ```", "# ```")
+_FOREIGN = re.compile(
+    r"\{(code-cell|code-block|python|py|r|julia|marimo|\.python)\b|python3?\s*(\{|\.marimo)", re.I
+)
 MOST_COMMENTED = 100
 """Commented cells in a notebook: to read one, the whole text is parsed again."""
 
@@ -45,8 +48,13 @@ class Fence:
 
     @property
     def is_python(self) -> bool:
-        """Whether the first word after the fence is exactly ``python``."""
-        return self.info.split(maxsplit=1)[:1] == ["python"]
+        """Whether the first word after the fence is exactly ``python``, without another tool's attributes."""
+        return self.info.split(maxsplit=1)[:1] == ["python"] and not self.is_foreign
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is a cell of MyST, Quarto, R Markdown or marimo."""
+        return _FOREIGN.match(self.info) is not None
 
     @property
     def is_misnamed(self) -> bool:
@@ -117,6 +125,7 @@ def _commented_info(line: str) -> str | None:
 
 _FLAGS = ("collapse-code", "collapse-output", "collapsed")
 ATTRIBUTES = ("id", "deps", "outputs", "needs", "depends", *_FLAGS, "timeout", "script")
+_LINE = re.compile(r"at line (\d+)")
 _SAFE_ID = re.compile(r"\w[\w.-]*")
 _TIMEOUT_DIGITS = 7
 
@@ -285,7 +294,10 @@ def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> Non
     try:
         header = read_header(cell.code)
     except ValueError as error:
-        report(f"the cell cannot be run: {error}", "A `# /// script` header as PEP 723 describes")
+        # Lines are the notebook's, other than those of a script.
+        before = 0 if cell.script else cell.file_line
+        said = _LINE.sub(lambda match: f"at line {int(match[1]) + before}", str(error))
+        report(f"the cell cannot be run: {said}", "A `# /// script` header as PEP 723 describes")
         return
     if has_credentials("\n".join([split_header(cell.code)[1], *cell.deps])):
         what = "an address in its header has a name, password or token, which pages and logs would show"

@@ -16,11 +16,14 @@ from kernels_bench_tools.notebooks.cell import (
     find_imported,
     read_cell,
 )
-from kernels_bench_tools.notebooks.front_matter import read_front_matter
+from kernels_bench_tools.notebooks.front_matter import front_matter_notes, read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.build import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text import is_unicode
+
+_MISNAMED = "this fence is an example, not a cell. Write ```python if it should run."
+_FOREIGN = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example. Write ```python id=NAME if it should run."
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Notebook:
     """All errors within this file, in the order of its lines."""
     nested: list[int] = field(default_factory=list)
     """Lines of python fences that are not cells because they are in a list or a quotation."""
-    misnamed: list[int] = field(default_factory=list)
-    """Lines of fences with the attributes of a cell and another language, such as ``py``."""
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    """Lines of what is most likely a mistake, such as a fence with the attributes of a cell that is none, and what it is."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -131,5 +134,9 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         blocks=[block for block in blocks if isinstance(block, Cell) or block.strip()],
         problems=[*front_problems, *problems],
         nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
-        misnamed=[before + fence.start + 1 for fence in fences if fence.is_misnamed],
+        notes=[
+            *front_matter_notes(lines, before),
+            *((before + fence.start + 1, _MISNAMED) for fence in fences if fence.is_misnamed),
+            *((before + fence.start + 1, _FOREIGN) for fence in fences if fence.is_foreign),
+        ],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any, get_type_hints
@@ -35,6 +36,7 @@ _TYPES: dict[str, Any] = get_type_hints(FrontMatter) | {
     "on_huggingface": str,
 }
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_KEY = re.compile(r"[\"']?([\w-]+)[\"']?\s*:(\s|$)")
 _LONGEST = 100_000
 _DEEPEST = 20
 _EXAMPLE = "Lines like `title: Triton`"
@@ -70,6 +72,25 @@ def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, in
         listed = [platforms] if isinstance(platforms, str) else platforms
         values["platforms"] = [name.lower() for name in listed]
     return msgspec.convert(values, FrontMatter), end + 1, [*_check_keys(where, block, data)]
+
+
+def front_matter_notes(lines: Sequence[str], before: int) -> Iterator[tuple[int, str]]:
+    """Yield line and text of what is most likely a mistake: front matter that is none, and a key that is there twice.
+
+    ``before`` is the number of lines before the notebook's body.
+    """
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if first and lines[first].strip() == "---":
+        block = [line.strip() for line in lines[first + 1 :]]
+        if "---" in block and any(_KEY.match(line) for line in block[: block.index("---")]):
+            yield first + 1, "this front matter is text, because empty lines come before it. Remove them."
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines[:before], 1):
+        if (match := _KEY.match(line)) and seen.setdefault(match[1], number) != number:
+            yield (
+                number,
+                f"{match[1]} is also in line {seen[match[1]]} of the front matter. The last one counts.",
+            )
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:

@@ -37,6 +37,7 @@ _LAST = re.compile(r"(?m)^[ \t]*#[ \t]*///[ \t]*$")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].+)?|\d+ ?[a-z]+.*|P\w+", re.IGNORECASE)
 """What uv reads as a date, or as the time before now."""
 _ORIGINS = ("path", "git", "url", "index", "workspace")
+_PLACE = re.compile(r"at line (\d+), column (\d+)")
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
 
 
@@ -56,7 +57,10 @@ def read_header(code: str) -> dict[str, Any] | None:
     try:
         return copy.deepcopy(parse_content(blocks[0]["content"]))
     except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
-        raise ValueError(f"its header is not TOML: {error}") from error
+        # Lines are those of the code, and columns after the `# ` of each line.
+        first = code.count("\n", 0, blocks[0].start("content"))
+        said = _PLACE.sub(lambda at: f"at line {int(at[1]) + first}, column {int(at[2]) + 2}", str(error))
+        raise ValueError(f"its header is not TOML: {said}") from error
 
 
 @lru_cache(256)

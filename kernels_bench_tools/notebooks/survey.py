@@ -18,7 +18,7 @@ from kernels_bench_tools.notebooks.header import has_undated_packages, header_pr
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
-from kernels_bench_tools.text import grouped, plural
+from kernels_bench_tools.text import grouped
 
 _HTML = re.compile(
     r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I
@@ -70,7 +70,7 @@ class Survey:
     def advice(self, names: Iterable[str] | None = None) -> list[str]:
         """Return a line for everything that is allowed but not recommended, such as cells without a date.
 
-        What is the same in several places is told once, with the first of them.
+        What is the same in several places is told once, with all of them.
         """
         names = list(self.notebooks if names is None else names)
         advice = [one for name in names for one in _advice(self.notebooks[name])]
@@ -181,8 +181,7 @@ def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]
 
 
 def _told_once(what: str, places: Sequence[str]) -> str:
-    others = len(places) - 1
-    more = f" (and in {plural(others, 'more place')})" if others else ""
+    more = f" Also {', '.join(places[1:])}." if places[1:] else ""
     return f"{places[0]}: {what}{more}"
 
 
@@ -226,11 +225,8 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
     for line in notebook.nested:
         what = "a python fence in a list or a quotation is an example, not a cell."
         yield f"{notebook.name}:{line}", f"{what} Remove its indentation if it should run."
-    for line in notebook.misnamed:
-        yield (
-            f"{notebook.name}:{line}",
-            "this fence is an example, not a cell. Write ```python if it should run.",
-        )
+    for line, what in notebook.notes:
+        yield f"{notebook.name}:{line}", what
     if is_implementation(notebook.name) and not notebook.active_cells and not notebook.problems:
         yield notebook.name, "has no cell with code, so nothing of this implementation is measured."
     for cell in notebook.active_cells:

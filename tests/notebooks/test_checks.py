@@ -203,7 +203,7 @@ def test_check_advises_to_pin_a_date(workspace):
     (advice,) = survey_project(workspace.project).advice()
 
     assert advice.startswith("deps.md:3: ")
-    assert advice.endswith("(and in 1 more place)")
+    assert advice.endswith(" Also undated.md:3.")
 
 
 CALL = "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)"
@@ -376,3 +376,60 @@ def test_other_notebooks_have_pages_of_their_own(workspace, name):
     workspace.cell(name, "1")
 
     assert survey_project(workspace.project).problems() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        ("\n---\ntitle: T\n---\n", "n.md:2", "this front matter is text"),
+        ("  \n\n---\ntitle: T\n---\n", "n.md:3", "this front matter is text"),
+        ("---\ntitle: A\nfamily: f\ntitle: B\n---\n", "n.md:4", "title is also in line 2"),
+        ("```{code-cell} python\n1\n```\n", "n.md:1", "a cell of another tool"),
+        ("```{code-cell} ipython3\n:tags: [x]\n1\n```\n", "n.md:1", "a cell of another tool"),
+        ("Text\n\n```{python}\n#| echo: false\n1\n```\n", "n.md:3", "a cell of another tool"),
+        ("```{python, echo=FALSE}\n1\n```\n", "n.md:1", "a cell of another tool"),
+        ("```python {.marimo}\n1\n```\n", "n.md:1", "a cell of another tool"),
+        ("```{.python.marimo}\n1\n```\n", "n.md:1", "a cell of another tool"),
+        ("```python.marimo\n1\n```\n", "n.md:1", "a cell of another tool"),
+    ],
+)
+def test_what_is_most_likely_meant_otherwise_is_a_note(workspace, text, where, said):
+    workspace.write("n.md", text)
+    survey = survey_project(workspace.project)
+    (advice,) = survey.advice()
+
+    assert advice.startswith(f"{where}: {said}") or (advice.startswith(where) and said in advice)
+    assert (survey.problems(), survey.notebooks["n.md"].cells) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\nA rule, and text: more.\n\n---\n",
+        "\n\n---\n\nText\n\n---\n",
+        "---\nlinks:\n  a: https://a\n  b: https://b\nexpect:\n  oom: a\n---\n",
+        "```{note}\nA note.\n```\n",
+    ],
+)
+def test_ordinary_text_is_no_note(workspace, text):
+    workspace.write("n.md", text)
+
+    assert survey_project(workspace.project).advice() == []
+
+
+@pytest.mark.parametrize("before", ["", "---\ntitle: T\n---\n\n", "Text\n\n```python id=first\n1\n```\n\n"])
+def test_lines_of_mistakes_in_a_header_are_the_notebooks(workspace, before):
+    header = "import os\n# /// script\n# dependencies = []\n# requires-python 3\n# ///"
+    text = f"{before}```python id=a\n{header}\n```\n"
+    (problem,) = problems(workspace, text)
+
+    line = text[: text.index("# requires-python 3")].count("\n") + 1
+    assert f"(at line {line}, column 19)" in problem
+
+
+def test_a_note_names_all_its_places(workspace):
+    for name in "abc":
+        workspace.write(f"{name}.md", "```{python}\n1\n```\n")
+    (advice,) = survey_project(workspace.project).advice()
+
+    assert (advice.startswith("a.md:1: "), advice.endswith(" Also b.md:1, c.md:1.")) == (True, True)
