@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -109,11 +110,8 @@ def resolve_on_hub(reference: KernelReference, options: ResolveOptions) -> Resol
     if _is_offline():
         raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
-        build, answer = _with_deadline(
-            options.deadline_s,
-            lambda: _download(reference, options),
-            lambda: downloaded_bytes(reference.repo),
-        )
+        arrived = partial(downloaded_bytes, reference.repo)
+        build, answer = _with_deadline(options.deadline_s, partial(_download, reference, options), arrived)
     except Exception as error:
         raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
     return _checked(reference, build, "hub", answer)
@@ -169,9 +167,7 @@ def _from_known(
     """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
     if known.trusted == ALLOW_LIST and not options.allows(reference.repo):
         publisher = reference.repo.partition("/")[0]
-        reason = (
-            f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it now"
-        )
+        reason = f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it"
         raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
     if snapshot_folder(reference.repo, known.commit).is_dir():
         try:
@@ -312,14 +308,13 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
             version=version,
             trusted=ALLOW_LIST if allowed else "publisher",
             builds={build.variant_str: digest_build(build)},
-            notes=[f"version {skipped} was skipped: {why.status}" for skipped, why in rejections.items()],
+            notes=[f"version {number} was skipped: {it.status}" for number, it in rejections.items()],
         )
         save_answer(repo, answer)
         return build, answer
-    reason = f"none of the versions that {reference.pin} admits fits this system: "
-    raise HubError(
-        HubStatus.NO_BUILD_FOR_SYSTEM, reason + "; ".join(why.reason for why in rejections.values())
-    )
+    why = "; ".join(rejection.reason for rejection in rejections.values())
+    reason = f"none of the versions that {reference.pin} admits fits this system: {why}"
+    raise HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
 
 
 def _candidates(reference: KernelReference, api: HfApi) -> list[tuple[str, int | None]]:

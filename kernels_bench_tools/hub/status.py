@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 
 from kernels_bench_tools.errors import Unsupported
@@ -76,7 +75,11 @@ def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
     """
     if isinstance(error, HubError):
         return error
-    chain = list(_chain(error))
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and all(link is not known for known in chain):
+        chain.append(link)
+        link = link.__cause__ or link.__context__
     if unreachable := [link for link in chain if _UNREACHABLE & _class_names(link)]:
         return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(unreachable[-1])}")
     if found := _from_response(chain, repo) or _from_message(error, repo):
@@ -116,10 +119,8 @@ def _from_message(error: Exception, repo: str) -> HubError | None:
         # The message begins with a path of this machine; the reasons of each build follow.
         lines = message.partition(":\n\n")[2].splitlines()
         rejected = "; ".join(line.strip() for line in lines if line.strip())[:600]
-        reason = (
-            f"no build of {repo} fits this system: {rejected}" if rejected else f"{repo} has no builds at all"
-        )
-        return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
+        reason = f"no build of {repo} fits this system: {rejected}"
+        return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason if rejected else f"{repo} has no builds at all")
     # The rest of the message is advice to switch the check off.
     line = _one_line(error).partition(" The declared architectures can be")[0]
     for text, (status, prefix) in _BY_MESSAGE.items():
@@ -138,12 +139,3 @@ def _one_line(error: BaseException) -> str:
     # Records are published: of a path of this machine only the file's name stays.
     text = _FOLDERS.sub("", re.sub(r"\s+", " ", str(error)).strip())
     return (text or type(error).__name__)[:300]
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__

@@ -6,10 +6,11 @@ All is measured in one process on one set of weights, by replacing ``forward`` o
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
@@ -19,16 +20,22 @@ from torch import Tensor, nn
 
 from kernels_bench_tools.measure.judge.memory import fingerprint
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.cupti import record_activities, retry
+from kernels_bench_tools.measure.timing.cupti import device_ms_by_range, named_range, record_activities, retry
 from kernels_bench_tools.models.agreement import compare_logits
 from kernels_bench_tools.models.baseline.L4 import CausalLM
-from kernels_bench_tools.models.breakdown import break_down
-from kernels_bench_tools.models.calls import Key, ModuleCalls, note_calls
+from kernels_bench_tools.models.calls import (
+    Key,
+    ModuleCall,
+    ModuleCalls,
+    hooked,
+    modules_of_levels,
+    note_calls,
+)
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.comparison import Comparison
 from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass, PagedPass
 from kernels_bench_tools.models.replacement import Replacement
-from kernels_bench_tools.records.record import LISTED, Record, Timer
+from kernels_bench_tools.records.record import LISTED, Part, Record, Timer
 from kernels_bench_tools.text import grouped
 
 SECONDS, MODEL_SECONDS = 1.0, 3.0
@@ -44,6 +51,10 @@ FASTEST = 6
 """Samples of kernels at the power limit, each the fastest of several passes: also after idle time, half of them reach it.
 On an H200, medians of 24 passes of Llama-3.1-8B differed by up to 1.3 % without idle time, by 0.5 % with it, and the
 fastest of four by 0.3 %."""
+INSTANCES = 8
+"""Calls of a kernel that take turns alone: the weights of this many do not fit into an L2 cache."""
+PASSES = 3
+"""Forward passes of which the median of a kernel's time counts, after one that warms up."""
 HOST_BOUND = 1.1
 """A forward pass waits for the host if it takes this many times as long as its kernels."""
 SIDES = ("baseline", "candidate", "again")
@@ -344,3 +355,59 @@ def _host_ms(call: Callable[[], Any]) -> float:
         call()
         times.append(1000 * (perf_counter() - start))
     return median(times)
+
+
+def break_down(
+    model: nn.Module, forward: ForwardPass, time_alone: Callable[[Callable[[], Any]], float], *, cuda: bool
+) -> list[Part]:
+    """Return the time of each module of level 1 in a forward pass, the longest first.
+
+    Calls with inputs of the same shapes are one part. The last part, without a name, is all that is outside of them.
+    ``time_alone`` returns the milliseconds of a call. The calls that it gets take turns with the inputs of several
+    instances, so that weights are as cold as in the model.
+    """
+    kernels = {type(module) for module in modules_of_levels(model, 1)}
+    noted = note_calls(model, kernels, forward, INSTANCES)
+    found = {key: calls for key, calls in noted.items() if calls.level == 1}
+    names = {key: calls.name for key, calls in found.items()}
+    passes = [_ms_by_name(model, forward, names, cuda=cuda) for _ in range(1 + PASSES)][1:]
+    parts = []
+    for calls in found.values():
+        turns = cycle(calls.first)
+
+        def call(turns: Iterator[ModuleCall] = turns) -> Any:
+            with forward.context():
+                return next(turns)()
+
+        ms = median(times[calls.name] for times in passes)
+        alone_ms = calls.count * time_alone(call)
+        parts.append(Part(module=calls.name, calls=calls.count, ms=ms, alone_ms=alone_ms))
+    outside = Part(module="", calls=0, ms=median(times[""] for times in passes))
+    return [*sorted(parts, key=lambda part: -part.ms), outside]
+
+
+def _ms_by_name(
+    model: nn.Module, forward: ForwardPass, names: Mapping[Key, str], *, cuda: bool
+) -> Mapping[str, float]:
+    """Return the milliseconds of all calls of each name in one forward pass, and of what is outside of them."""
+    found: dict[str, float] = defaultdict(float)
+    running: list[AbstractContextManager[None]] = []
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        start = perf_counter()
+        yield
+        found[name] += 1000 * (perf_counter() - start)
+
+    def before(call: ModuleCall) -> None:
+        name = names[call.key]
+        running.append(named_range(name) if cuda else timed(name))
+        running[-1].__enter__()
+
+    with hooked(modules_of_levels(model, 1), before, lambda *_: running.pop().__exit__(None, None, None)):
+        if cuda:
+            return device_ms_by_range(forward)
+        start = perf_counter()
+        forward()
+        found[""] = max(1000 * (perf_counter() - start) - sum(found.values()), 0.0)
+    return found

@@ -99,13 +99,9 @@ def table_lines(check: SelfCheck) -> Iterator[str]:
     heads = ("kernels", "ours us", "ncu us", "overhead", "ours/ncu", "CV")
     yield f"{'call':<{width}} " + " ".join(f"{head:>10}" for head in heads)
     for kernel in check.kernels:
-        by_ncu = ("-", "-", "-")
+        by_ncu = ["-", "-", "-"]
         if kernel.ncu_us is not None and kernel.difference is not None:
-            by_ncu = (
-                f"{kernel.ncu_us:.5g}",
-                f"{kernel.ncu_overhead_us:.3g}",
-                f"{1 + kernel.difference:.4f}",
-            )
+            by_ncu = [f"{kernel.ncu_us:.5g}", f"{kernel.ncu_overhead_us:.3g}", f"{1 + kernel.difference:.4f}"]
         variation = "-" if kernel.variation is None else f"{kernel.variation:.2%}"
         cells = (str(kernel.kernels), f"{kernel.ours_us:.5g}", *by_ncu, variation)
         yield f"{kernel.name:<{width}} " + " ".join(f"{cell:>10}" for cell in cells)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
 from time import perf_counter, perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,14 +22,7 @@ from kernels_bench_tools.own_process import python_command
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, Case, repeated_cases
-from kernels_bench_tools.stats import (
-    HALF_TICK_MS,
-    Groups,
-    hierarchical_median,
-    ratio_interval,
-    verdict_of,
-    widened,
-)
+from kernels_bench_tools.stats import HALF_TICK_MS, Groups, ratio_interval, verdict_of, widened
 from kernels_bench_tools.text import plural
 
 MIN_KERNELS = 20
@@ -199,25 +191,26 @@ def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
     """Check that medians vary little between processes."""
     known = [(kernel, kernel.variation) for kernel in kernels if kernel.variation is not None]
     cuda = device.startswith("cuda")
+    limits = [0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007 for kernel, _ in known]
     wide = [
-        f"{kernel.name} {spread:.2%}"
-        for kernel, spread in known
-        if spread > (0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007)
+        f"{it.name} {spread:.2%}" for (it, spread), most in zip(known, limits, strict=True) if spread > most
     ]
     bound = "0.3 % from 10 us on, 0.7 % below" if cuda else "10 %"
-    count = len(known[0][0].process_medians_us) if known else 0
+    count, largest = (
+        len(known[0][0].process_medians_us) if known else 0,
+        max((it for _, it in known), default=0),
+    )
     return Check(
         name="processes",
         title="Medians of fresh processes agree",
         expected=f"coefficient of variation of the median at most {bound}",
-        found=f"at most {max((spread for _, spread in known), default=0):.2%} over {count} processes",
+        found=f"at most {largest:.2%} over {count} processes",
         passed=not wide and bool(known),
         detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
     )
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A candidate and its baseline, measured ``PER_SIDE`` times each. Microseconds."""
 
     name: str
@@ -269,12 +262,12 @@ def verdict(pair: Pair, device: str) -> int:
     """Return 1 if the candidate is slower, -1 if it is faster, 0 otherwise, by the report's rule."""
     ratio = ratio_interval(pair.baseline, pair.candidate)
     half_tick_us = 1e3 * HALF_TICK_MS if device.startswith("cuda") else 0.0
-    rounding = half_tick_us / _centre(pair.candidate) + half_tick_us / _centre(pair.baseline)
+    rounding = sum(half_tick_us / _centre(side) for side in (pair.candidate, pair.baseline))
     return {Verdict.SLOWER: 1, Verdict.FASTER: -1}.get(verdict_of(widened(ratio, rounding)), 0)
 
 
 def _centre(groups: Groups) -> float:
-    return hierarchical_median(groups).value
+    return median(map(median, groups))
 
 
 def pairs_of_processes(

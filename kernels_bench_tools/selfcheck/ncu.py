@@ -51,16 +51,15 @@ def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
 def run_ncu(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]:
     """Return the microseconds of the named cases under ``ncu``; raise ``NcuError``."""
     options = (
-        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
-        "--print-units base --csv --target-processes application-only"
+        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC}"
     )
+    options += " --print-units base --csv --target-processes application-only"
     command = [
         ncu,
         *options.split(),
         *python_command("-m", "kernels_bench_tools.selfcheck", "--child", "ncu"),
     ]
-    command += ["--flush"] if cache_control == "none" else []
-    command += ["--names", *names]
+    command += [*(["--flush"] if cache_control == "none" else []), "--names", *names]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except OSError as error:

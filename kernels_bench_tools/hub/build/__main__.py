@@ -116,9 +116,8 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     for plan in plans:
         if lost := [path for path in plan.objects if stopped or str(path) in failed or not path.exists()]:
             said = [line for path in lost for line in failed.get(str(path), [])]
-            failures[plan.folder] = (
-                f"{len(lost)} of {len(plan.objects)} files do not compile: {_explain(said)}; see {log}"
-            )
+            count = f"{len(lost)} of {len(plan.objects)} files"
+            failures[plan.folder] = f"{count} do not compile: {_explain(said)}; see {log}"
     return failures
 
 
@@ -146,13 +145,10 @@ def _ninja_lines(plans: Sequence[Plan], compilers: Compilers) -> Iterator[str]:
             own = [*plan.includes[component], *plan.flags[f"{component} {rule}"]]
             options = [*plan.flags[rule], *own, *named[rule]]
             flags = shlex.join(options).replace("$", "$$")
-            yield f"build {_escaped(path)}: {rule} {_escaped(source)}"
+            made, read = (re.sub(r"([$ :])", r"$\1", str(each)) for each in (path, source))
+            yield f"build {made}: {rule} {read}"
             yield from (f"  flags = {flags}", f"  name = {plan.source.repo} {source.name}")
     yield ""
-
-
-def _escaped(path: Path) -> str:
-    return re.sub(r"([$ :])", r"$\1", str(path))
 
 
 def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
@@ -180,17 +176,19 @@ def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
 def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
     """Link the objects; functions that were left out throw an exception. Return why it failed."""
     openmp = any("-fopenmp" in flags for flags in plan.flags.values())
-    command = compilers.link_command(plan.backend, library, [*plan.objects], openmp)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    missing = missing_symbols(done.stderr)
+
+    def link(*more: Path) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        command = compilers.link_command(plan.backend, library, [*plan.objects, *more], openmp)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done, missing_symbols(done.stderr)
+
+    done, missing = link()
     if done.returncode == 0 and missing and plan.left_out:
         stubs = plan.work / "left_out.cpp"
         # A name without C++'s prefix is of a library, not of a kernel's file.
         names = [name for name in missing if name.startswith("_Z")]
         stubs.write_text(_STUBS + "".join(f"LEFT_OUT({name})\n" for name in names), encoding="utf-8")
-        command = compilers.link_command(plan.backend, library, [*plan.objects, stubs], openmp)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        missing = missing_symbols(done.stderr)
+        done, missing = link(stubs)
     if done.returncode == 0 and not missing:
         return ""
     if missing:

@@ -40,9 +40,8 @@ class Compilers:
 
     @cached_property
     def toolkit(self) -> Path:
-        said = subprocess.run(
-            [self.nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
-        )
+        command = [self.nvcc, "--dryrun", "-x", "cu", os.devnull]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
         top = re.search(r"^#\$ TOP=(.+)$", said.stderr, re.MULTILINE)
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
@@ -53,31 +52,24 @@ class Compilers:
         fits = _number(needed.minver or "0") <= _number(self.cuda) <= _number(needed.maxver or "999")
         major = self.cuda.partition(".")[0]
         nvcc = f"nvcc {major} on PATH, or CUDA_HOME with its folder"
-        problems = [
+        cuda, other = backend == "cuda", version.partition(".")[0] != major
+        for wrong, what, expected in (
             (not self.cxx, "no C++ compiler was found", "g++, or CXX with its path"),
             (not self.ninja, "ninja was not found", "the package ninja"),
-        ]
-        if backend == "cuda":
-            problems += [
-                (
-                    not self.cuda,
-                    f"torch {self.torch} was built without CUDA",
-                    "A torch for CUDA, or --backend cpu",
-                ),
-                (not self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
-                (
-                    version.partition(".")[0] != major,
-                    f"nvcc {version} does not fit torch's CUDA {self.cuda}",
-                    nvcc,
-                ),
-                (
-                    not self.archs,
-                    "there is no GPU to build for here",
-                    "--arch, such as --arch 9.0a for an H200",
-                ),
-                (not fits, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
-            ]
-        for wrong, what, expected in problems:
+            (
+                cuda and not self.cuda,
+                f"torch {self.torch} was built without CUDA",
+                "A torch for CUDA, or --backend cpu",
+            ),
+            (cuda and not self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
+            (cuda and other, f"nvcc {version} does not fit torch's CUDA {self.cuda}", nvcc),
+            (
+                cuda and not self.archs,
+                "there is no GPU to build for here",
+                "--arch, such as --arch 9.0a for an H200",
+            ),
+            (cuda and not fits, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
+        ):
             if wrong:
                 raise KbtError(where, what, expected)
 
@@ -100,13 +92,12 @@ class Compilers:
         common = ["-O3", standard, *(f"-D{macro}" for macro in macros)]
         # Unique symbols would be shared by two kernels that have a variable of the same name in a template.
         host = ["-fPIC", "-fno-gnu-unique"]
-        ccbin = ["-ccbin", self.cxx] if "CXX" in os.environ else []
         nvcc = [
             "--expt-relaxed-constexpr",
             "--expt-extended-lambda",
-            *ccbin,
             *(f"-Xcompiler={flag}" for flag in host),
         ]
+        nvcc += ["-ccbin", self.cxx] if "CXX" in os.environ else []
         return {"cxx": [*common, *host]} | ({"nvcc": [*common, *nvcc]} if backend == "cuda" else {})
 
     def archs_of(self, capabilities: Sequence[str]) -> list[str]:
@@ -146,14 +137,9 @@ class Compilers:
 
     def link_command(self, backend: str, library: Path, files: Sequence[Path], openmp: bool) -> list[str]:
         """Return the command that links a library and warns about symbols that nothing defines."""
-        names = [
-            "c10",
-            "torch",
-            "torch_cpu",
-            *(["c10_cuda", "torch_cuda", "cudart"] if backend == "cuda" else []),
-        ]
-        folders = [*self.libraries]
+        names, folders = ["c10", "torch", "torch_cpu"], [*self.libraries]
         if backend == "cuda":
+            names += ["c10_cuda", "torch_cuda", "cudart"]
             folders += map(str, [*self.toolkit.glob("lib*"), *self._packages("lib")])
         checks = "-Wl,-z,defs,--warn-unresolved-symbols,--no-demangle,-s"
         options = ["-shared", "-fPIC", *(["-fopenmp"] if openmp else []), checks]

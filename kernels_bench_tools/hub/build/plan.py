@@ -63,12 +63,9 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     )
     for name, component in wanted.items():
         _add_component(plan, name, component, request, compilers)
-    kernels = [
-        path
-        for path, name in plan.objects.values()
-        if (path.suffix == ".cu" if backend == "cuda" else name != "torch")
-    ]
+    sources = plan.objects.values()
     # A kernel for CPUs may be a single file with its bindings.
+    kernels = any(path.suffix == ".cu" if backend == "cuda" else name != "torch" for path, name in sources)
     if not kernels and (backend == "cuda" or plan.left_out):
         why = f"left out are {'; '.join(plan.left_out)}" if plan.left_out else "no CUDA file"
         raise KbtError(str(source.folder), f"has nothing to compile: {why}")

@@ -430,8 +430,9 @@ def _numbers(values: Tensor) -> Tensor:
 
 
 def _distance(left: Tensor, right: Tensor) -> Tensor:
-    """Return absolute differences in float64. Equal infinities have none; NaN has to anything, or inputs with NaN would make
-    any output correct.
+    """Return absolute differences in float64.
+
+    Equal infinities have none; NaN has to anything, or inputs with NaN would make any output correct.
     """
     a, b = _numbers(left), _numbers(right)
     distance = torch.where(a == b, 0.0, (a - b).abs())
