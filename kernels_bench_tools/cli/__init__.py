@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import NoReturn
 
@@ -20,7 +21,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # its encoding may lack ×
     try:
-        from kernels_bench_tools.cli.app import find_app, run
+        from kernels_bench_tools.cli.app import end_interrupted, find_app, run
 
         app = find_app(sys.argv[1:])
     except ModuleNotFoundError as error:
@@ -30,4 +31,10 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(USER_MISTAKE)
-    sys.exit(run(app, sys.argv[1:]))
+    except KeyboardInterrupt:  # while importing
+        os._exit(INTERRUPTED)
+    try:
+        code = run(app, sys.argv[1:])
+    except KeyboardInterrupt:  # pressed twice
+        code = end_interrupted(sys.argv[1:])
+    sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -118,10 +119,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         print(f"kbt: {error}", file=sys.stderr)
         return USER_MISTAKE
     except (KeyboardInterrupt, typer.Abort):
-        print(
-            "kbt: interrupted. Finished results are kept. Run the same command to continue.", file=sys.stderr
-        )
-        return INTERRUPTED
+        return end_interrupted(arguments)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
@@ -137,10 +135,22 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
                 "A file or folder that you may read and write",
                 "Change its mode, or move it away",
             )
+        elif error.errno == errno.ENOENT:
+            what, expected = f"is gone ({error.strerror})", "A folder that stays while the command runs"
+            remedy = "Change into a folder that exists and run the same command again"
         else:
             raise
-        print("kbt:", KbtError(str(where or "a file"), what, expected, remedy), file=sys.stderr)
+        print("kbt:", KbtError(str(where or "the current folder"), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
+
+
+def end_interrupted(arguments: Sequence[str]) -> int:
+    """Say that a command was interrupted, whose ``--json`` is then an object that says so; return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it could only spoil how the command ends
+    print("kbt: interrupted. Finished results are kept. Run the same command to continue.", file=sys.stderr)
+    if "--json" in arguments:
+        print('{"interrupted": true}')
+    return INTERRUPTED
 
 
 def _show_usage_mistake(error: typer.TyperException) -> int:

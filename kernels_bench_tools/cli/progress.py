@@ -62,6 +62,8 @@ class PlainProgress(Progress):
         """Seconds that cells without a result are expected to take."""
         self._left_after: dict[str, float] = {}
         """The same for when the process ends that runs now."""
+        self._running: dict[str, str] = {}
+        """The last process of each cell."""
         self._numbers: dict[str, int] = {}
         """The numbers of cells in the order in which they started."""
         self._started = self._told = time.monotonic()
@@ -122,14 +124,17 @@ class PlainProgress(Progress):
         if process == 0:
             self._first.add(name)
         self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
-        activity = "running" if processes == 1 else f"running, process {process + 1} of {processes}"
+        self._running[name] = f"process {process + 1} of {processes}"
+        activity = "running" if processes == 1 else f"running, {self._running[name]}"
         self.show(f"{self._number(name)}{name}", activity)
 
     def process_ended(self, name: str, waits: bool) -> None:
         self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
-            self.show(f"{self._number(name)}{name}", "waiting for other cells")
+            self.show(
+                f"{self._number(name)}{name}", f"{self._running[name]} ended, the next is after other cells'"
+            )
 
     def cell_output(self, name: str, line: str) -> None:
         shown = name in self._first and name.rpartition(":")[0] in self._figures_of

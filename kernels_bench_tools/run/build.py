@@ -178,22 +178,40 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
     """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
     again = targets if options.rerun is True else options.rerun or ()
     survey, cells = survey_targets(project, targets, again)
-    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads, options.mode)
     rerun = select_cells(project, survey, again) if options.rerun else []
     return survey, cells, set(rerun)
 
 
-def check_workloads(project: Project, nodes: Iterable[Node], workloads: str) -> None:
-    """Raise a ``ProjectError`` for a workload set that none of the operators of these cells has."""
+def check_workloads(project: Project, nodes: Iterable[Node], workloads: str, mode: str = FORWARD) -> None:
+    """Raise a ``ProjectError`` for a workload set, or a mode, that none of the operators of these cells has."""
     modules = operator_modules(PACKAGE_FOLDER / OPERATORS) | operator_modules(project.operators_folder)
     operators = {node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures}
     found = [_workload_sets(modules[name]) for name in sorted(operators & modules.keys())]
+    if (
+        mode != FORWARD
+        and operators
+        and all(name in modules and _is_forward(modules[name]) for name in operators)
+    ):
+        what = (
+            f"is a mode of none of the operators ({', '.join(sorted(operators))}), which define no gradients"
+        )
+        raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
     known = list(dict.fromkeys(name for sets in found for name in sets))
     for name in workloads.split(",") if workloads and all(found) else ():
         if known and name.strip() not in known:
             what = "is a workload set of none of the operators"
             expected = f"One of {', '.join(known)}, or several with commas between them"
             raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))
+
+
+def _is_forward(module: Path) -> bool:
+    """Return whether an operator has no backward pass, as far as its module says without being run."""
+    try:
+        code = read_file(module)
+    except OSError:
+        return False
+    return b"Operator(" in code and b"gradients" not in code
 
 
 def _workload_sets(module: Path) -> list[str]:

@@ -178,7 +178,7 @@ class LocalExecutor:
 
     def measure(self, session: Session) -> None:
         """Run a session while holding this machine's device among all builds of this user."""
-        with device_lock(self.device, self._wait_progress, self._stopped.is_set):
+        with device_lock(self.device, self._project, self._wait_progress, self._stopped.is_set):
             session.run(self.run)
 
     def run(self, task: CellTask, turn: Turn | None = None) -> StoredResult:
@@ -202,6 +202,8 @@ class LocalExecutor:
                 changed = changed or prepared.change(measures=task.cell.measures)
             if not changed:
                 return result
+            if self._stopped.is_set():  # what looked for changes was interrupted, too
+                raise InterruptedBuildError
             if prepared.script:  # now: uv's cache may have changed with it
                 self._renew(task)
             remove_tree(task.draft.artifacts, task.draft.folder)

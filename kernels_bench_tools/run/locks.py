@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import find_struct, write_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.device import Device, hardware_id
@@ -24,6 +28,14 @@ _POLL_SECONDS = 0.25
 _LOCK = "lock"
 
 
+class _Owner(msgspec.Struct):
+    """The build that holds a lock."""
+
+    project: str
+    pid: int
+    since: str
+
+
 def project_lock(project: Project, progress: Progress) -> AbstractContextManager[bool]:
     """Let one build at a time change a project's state; yield whether it had to wait for another.
 
@@ -35,8 +47,9 @@ def project_lock(project: Project, progress: Progress) -> AbstractContextManager
         raise ProjectError(
             str(project.state / _LOCK), "is a symbolic link", "A file that kbt makes", "Remove it"
         )
-    waiting = f"another build is running in {project.root}; waiting for it to end"
-    return _held(project.state / _LOCK, waiting, progress)
+    return _held(
+        project.state / _LOCK, project, "another build is running", "waiting for it to end", progress
+    )
 
 
 def remove_state(project: Project) -> None:
@@ -50,23 +63,28 @@ def remove_state(project: Project) -> None:
 
 
 def device_lock(
-    device: Device, progress: Progress, stopped: Callable[[], bool]
+    device: Device, project: Project, progress: Progress, stopped: Callable[[], bool]
 ) -> AbstractContextManager[bool]:
     """Let one session at a time measure on a device, among all builds of this user.
 
     If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
     path = user_cache() / "locks" / f"{slugify(hardware_id(device))}.lock"
-    waiting = f"another build is measuring on {device.slug}; waiting until the device is free"
-    return _held(path, waiting, progress, stopped)
+    what = f"another build is measuring on {device.slug}"
+    return _held(path, project, what, "waiting until the device is free", progress, stopped)
 
 
 @contextmanager
 def _held(
-    path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = lambda: False
+    path: Path,
+    project: Project,
+    what: str,
+    waiting: str,
+    progress: Progress,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, is_singleton=True)
+    lock, described = FileLock(path, is_singleton=True), path.with_name(f"{path.name}.owner")
     waited = False
     while True:
         if stopped():
@@ -76,9 +94,15 @@ def _held(
             break
         except Timeout:
             if not waited:
-                progress.note(waiting)
+                owner = find_struct(described, _Owner)
+                by = f" ({owner.project}, process {owner.pid}, since {owner.since})" if owner else ""
+                progress.note(f"{what}{by}; {waiting}")
             waited = True
     try:
+        if lock.lock_counter == 1:
+            now = datetime.now().astimezone().isoformat(" ", "seconds")
+            with suppress(OSError):  # of a full disk, which the build reports where it matters
+                write_struct(described, _Owner(str(project.root), os.getpid(), now))
         yield waited
     finally:
         lock.release()

@@ -58,7 +58,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     Nothing runs, and nothing is written.
     """
     survey, cells = survey_targets(project, targets)
-    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads, options.mode)
     device, environment = current_device(), find_environment(options.environment)
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)

@@ -1,13 +1,17 @@
 """Ctrl-C, as the terminal sends it, and what is there afterwards."""
 
+import json
 import re
+import shutil
 import signal
 import subprocess
 import textwrap
 import time
 from pathlib import Path
+from subprocess import PIPE
 
-from projects import PYTHON, run_kbt
+import pytest
+from projects import PYTHON, run_kbt, wait_until
 
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import current_device
@@ -122,3 +126,48 @@ def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pag
     for page in site.rglob("*.html"):
         for url in re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()):
             assert (page.parent / url).exists(), (page, url)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.05, 0.2])
+def test_pressed_twice_a_command_ends_without_a_traceback_and_with_json(
+    tmp_path: Path, seconds: float
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
+    (tmp_path / "a.md").write_text(f"```python id=slow\n{waiting(tmp_path / 'begun')}```\n")
+    build = subprocess.Popen((*BUILD, "--json"), cwd=tmp_path, stdout=PIPE, stderr=PIPE, text=True)
+    assert wait_until((tmp_path / "begun").exists)
+    build.send_signal(signal.SIGINT)
+    time.sleep(seconds)
+    build.send_signal(signal.SIGINT)
+    printed, said = build.communicate(timeout=30)
+
+    assert (build.returncode, json.loads(printed)) == (130, {"interrupted": True})
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+@pytest.mark.parametrize("verb", ["list", "build", "check", "record", "init", "plan"])
+def test_in_a_folder_that_is_gone_a_command_says_so_in_one_line(tmp_path: Path, verb: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone} && exec {PYTHON} -m kernels_bench_tools {verb}"
+    done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("kbt: the current folder: is gone")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_build_whose_folder_is_removed_ends_without_a_traceback(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
+    begun = tmp_path / "begun"
+    (folder / "a.md").write_text(f"```python id=a\n{waiting(begun).replace('600', '2')}```\n")
+    build = subprocess.Popen(BUILD, cwd=folder, stderr=PIPE, text=True)
+    assert wait_until(begun.exists)
+    shutil.rmtree(folder, ignore_errors=True)
+    said = build.communicate(timeout=60)[1]
+
+    assert build.returncode in {1, 2}
+    assert "Traceback" not in said

@@ -126,3 +126,22 @@ def test_a_mistake_is_one_line_with_a_remedy(project: Path, command: str, where:
 def test_a_folder_that_is_no_project_is_one_line_that_names_init(tmp_path: Path, command: str) -> None:
     assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` makes one")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", ["build", "plan", "run"])
+@pytest.mark.parametrize(("operator", "refused"), [("kv_store", True), ("mine", True), ("rms_norm", False)])
+def test_a_mode_that_no_operator_has_is_refused_before_anything_runs(tmp_path, verb, operator, refused):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators/mine.py").write_text("OPERATOR = Operator(name='mine')\n")
+    notebook = tmp_path / operator / "impls/x.md"
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text(f"```python id=a outputs=x.jsonl\nopen({str(tmp_path / 'ran')!r}, 'w')\n```\n")
+    options = ["--env", "current", "--mode", "bwd"]
+    done = run_kbt(tmp_path, verb, f"{operator}/x", *options)
+
+    if refused:
+        assert_one_line(done, "--mode bwd: ", f"none of the operators ({operator})")
+        assert not (tmp_path / "ran").exists()
+    else:
+        assert "--mode" not in done.stderr

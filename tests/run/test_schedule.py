@@ -1,10 +1,12 @@
 """Which cells run, in which order, in parallel with which others, and how a build is interrupted."""
 
+import os
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
+from datetime import datetime
 
 import pytest
 from projects import PYTHON, git
@@ -214,10 +216,10 @@ def test_a_build_waits_until_the_device_is_free(workspace):
         def note(self, text):
             order.append(text)
 
-    with device_lock(current_device(), Recorder(), lambda: False):
+    with device_lock(current_device(), workspace.project, Recorder(), lambda: False):
 
         def measure():
-            with device_lock(current_device(), Recorder(), lambda: False):
+            with device_lock(current_device(), workspace.project, Recorder(), lambda: False):
                 order.append("measured")
 
         thread = threading.Thread(target=measure)
@@ -226,7 +228,8 @@ def test_a_build_waits_until_the_device_is_free(workspace):
         order.append("released")
     thread.join(10)
 
-    assert order[0].startswith(f"another build is measuring on {current_device().slug}")
+    holder = f"({workspace.root}, process {os.getpid()}, since {datetime.now().year}-"
+    assert order[0].startswith(f"another build is measuring on {current_device().slug} {holder}")
     assert order[1:] == ["released", "measured"]
 
 
@@ -295,3 +298,20 @@ marks = pathlib.Path({str(marks)!r})
     records = (workspace.root / workspace.result("op/impls/a.md").artifacts["op.jsonl"]).read_text()
     assert len(records.splitlines()) == 3
     assert not list((workspace.root / ".kbt/cache").glob("*-process-*"))
+
+
+def test_an_interruption_while_an_environment_is_compared_accuses_no_cell(workspace, monkeypatch):
+    def interrupted(_, *, measures):
+        if measures and (workspace.root / "ran").exists():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+            return "lib/x.pyc was removed"
+        return ""
+
+    monkeypatch.setattr("kernels_bench_tools.run.environment.base.Prepared.change", interrupted)
+    workspace.cell("op/impls/x.md", WRITE + f"open({str(workspace.root / 'ran')!r}, 'w').close()", MEASURING)
+    with pytest.raises(KeyboardInterrupt):
+        workspace.build()
+
+    assert workspace.recorder.finished == {}
+    monkeypatch.undo()

@@ -197,7 +197,14 @@ class Installed:
         command = isolated_command(_COMPILE, self.python)
 
         def compile_again(some: list[str]) -> None:
-            done = subprocess.run(command, input="\n".join(some), capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command,
+                input="\n".join(some),
+                capture_output=True,
+                text=True,
+                check=False,
+                start_new_session=True,  # without the terminal's Ctrl-C, which says nothing of bytecode
+            )
             for line in some if done.returncode else ():  # some bytecode makes the interpreter crash
                 Path(line.partition("\0")[0]).unlink(missing_ok=True)
 
