@@ -235,7 +235,9 @@ class ClusterExecutor:
                     raise self._scheduler_gone() from None
                 if new := [address for address in addresses if address not in self._workers]:
                     self._add_workers(new)
-            if usable := [one for one in addresses if self._workers.get(one) and one not in self._lost]:
+            if usable := [
+                address for address in addresses if self._workers.get(address) and address not in self._lost
+            ]:
                 return usable
             if time.monotonic() > deadline:
                 raise ProjectError(self._where, missing, "", self._hint)

@@ -153,7 +153,7 @@ def _load(reference: KernelReference, options: ResolveOptions) -> Any:
         # The architecture is checked before the import: a build for another GPU can end the process.
         metadata_validator=AllValidator(validators=[*default_metadata_validators(), ArchValidator()]),
     )
-    _loaded.update({one.build.variant_path: one for one in resolver.found})
+    _loaded.update({kernel.build.variant_path: kernel for kernel in resolver.found})
     return module
 
 
@@ -185,7 +185,9 @@ def _select(module: Any, reference: KernelReference) -> Any:
     holder = getattr(module, "layers", None) if reference.layer else module
     if not hasattr(holder, name):
         kind = "layer" if reference.layer else "function"
-        there = ", ".join(sorted(one for one in dir(holder) if not one.startswith("_"))[:12]) or "none"
+        there = (
+            ", ".join(sorted(public for public in dir(holder) if not public.startswith("_"))[:12]) or "none"
+        )
         raise HubError(HubStatus.NO_SUCH_LAYER, f"{reference.name} has no {kind} {name}; it has: {there}")
     return getattr(holder, name)
 

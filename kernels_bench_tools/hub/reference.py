@@ -94,7 +94,7 @@ def parse_reference(
         if version is not None or revision is not None:
             raise _mistake(text, "is a folder, which has no versions")
         return KernelReference(text=text, folder=match["repo"], layer=layer, function=function)
-    given = [one for one in (match["pin"], version, revision) if one is not None]
+    given = [pin for pin in (match["pin"], version, revision) if pin is not None]
     if not given:
         raise _mistake(text, "has no version", "Add one, such as @1, so that the kernel stays the same")
     if len(given) > 1:
@@ -107,7 +107,7 @@ def parse_reference(
             return replace(found, version=int(number[1]))
         bounds = [_BOUND.fullmatch(part) for part in written.split(",")]
         if all(bounds):
-            return replace(found, bounds=tuple((one[1], int(one[2])) for one in bounds if one))
+            return replace(found, bounds=tuple((bound[1], int(bound[2])) for bound in bounds if bound))
     if version is None and _REVISION.fullmatch(written):
         return replace(found, revision=written)
     raise _mistake(text, f"has {pin!r} for a version or revision")

@@ -89,7 +89,7 @@ def read_answers(repo: str) -> list[Answer]:
 
 def find_answer(repo: str, pin: str) -> Answer | None:
     """Return the hub's earlier answer for a pin or a commit."""
-    return next((one for one in read_answers(repo) if pin in (one.pin, one.commit)), None)
+    return next((answer for answer in read_answers(repo) if pin in (answer.pin, answer.commit)), None)
 
 
 def save_answer(repo: str, answer: Answer) -> None:
@@ -115,7 +115,7 @@ def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKe
         raise classify(error, repo, HubStatus.BAD_METADATA) from error
     path = build.variant_path
     # In a cache whose blobs were removed, the files of a build are dangling links.
-    missing = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if not one.exists())
+    missing = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if not file.exists())
     if not any((path / name / "__init__.py").is_file() for name in ("", build.metadata.name.python_name)):
         missing = missing or ["__init__.py"]
     if missing:

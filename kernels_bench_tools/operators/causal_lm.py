@@ -83,7 +83,7 @@ def model_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Mode
 
 def _with_kernels(model: CausalLM, kernels: Mapping[type[nn.Module], Forward]) -> CausalLM:
     """Return modules with the weights of ``model``, in which these kernels are replaced."""
-    own = copy.deepcopy(model, {id(one): one for one in (*model.parameters(), *model.buffers())})
+    own = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
     for module in own.modules():
         if type(module) in kernels:
             module.forward = partial(kernels[type(module)], module)
@@ -202,7 +202,7 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 def flops(inputs: Inputs) -> int:
     """Count the products with weights, and two multiply-adds per pair of query and key and element of a head."""
     _, input_ids, _, _, _, seq_lens, model, context = inputs
-    matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
+    matrices = sum(weight.numel() for weight in model.parameters() if weight.dim() > 1)
     matrices -= model.model.embed_tokens.weight.numel()
     columns = sum(layer.self_attn.o_proj.weight.shape[1] for layer in model.model.layers)
     pairs = attended_pairs(len(input_ids), len(seq_lens), context)

@@ -205,7 +205,7 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
         hidden,
         residual if workload.axes["residual"] else None,
         kv_cache,
-        *(one.to(device) for one in indices),
+        *(index.to(device) for index in indices),
         random_cos_sin(context, head_dim, generator).to(device=device, dtype=dtype),
         *(None if number in left_out else weight for number, weight in enumerate(weights)),
         EPSILON,

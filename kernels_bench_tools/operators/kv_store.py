@@ -36,7 +36,7 @@ def reference(
         cache.flatten(0, 1).index_copy(0, slots, new)
         for new, cache in ((key, key_cache), (value, value_cache))
     )
-    keys, values = (one.view(key_cache.shape) for one in flat)
+    keys, values = (cache.view(key_cache.shape) for cache in flat)
     return keys, values
 
 
@@ -80,7 +80,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "large values", (key.sign() * largest, value.sign() * largest, *caches, slots)
     _, new_key, new_value = torch.cat((key, key, value), 1).split(key.shape[1], 1)
     yield "slices of a projection", (new_key, new_value, *caches, slots)
-    yield "heads first in memory", (key, value, *(helpers.transposed(one, 1) for one in caches), slots)
+    yield "heads first in memory", (key, value, *(helpers.transposed(cache, 1) for cache in caches), slots)
     pairs = torch.stack((keys, values), 1)
     yield "a block's keys and values side by side", (key, value, pairs[:, 0], pairs[:, 1], slots)
     yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, key.device)
@@ -92,7 +92,7 @@ def head_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     cache = tensors[2]
     for part in helpers.parts(cache.shape[2], cache[:, :, 0].numel()):
         index = (..., part, slice(None))
-        yield index, (*(one[index] for one in tensors), slots)
+        yield index, (*(tensor[index] for tensor in tensors), slots)
 
 
 _name = "T{tokens}_B{sequences}_KV{kv_heads}_D{head_dim}_{blocks}x{block_size}".format

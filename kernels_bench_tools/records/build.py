@@ -183,8 +183,8 @@ def _digests(folder: str, operator: str) -> tuple[str, str]:
     )
     own = operator_modules(Path(folder)).get(operator) if folder else None
     module = own or PACKAGE_FOLDER / OPERATORS / f"{operator}.py"
-    files = [module, *(one for one in shared_files(Path(folder)) if own and one.suffix == ".py")]
-    codes = [code_digest(read_file(one).decode(errors="replace")) for one in files if one.is_file()]
+    files = [module, *(path for path in shared_files(Path(folder)) if own and path.suffix == ".py")]
+    codes = [code_digest(read_file(path).decode(errors="replace")) for path in files if path.is_file()]
     digest = codes[0] if len(codes) == 1 else sha256("".join(codes).encode()).hexdigest()
     return harness.hexdigest(), digest if codes else ""
 
@@ -344,7 +344,7 @@ class BuildRun(msgspec.Struct, kw_only=True):
     @property
     def measured(self) -> tuple[int, int]:
         """How many implementations have results of this machine, and how many it could measure."""
-        impls = [one for one in self.notebooks if is_implementation(one.path)]
-        found = [{cell.status for cell in one.cells if not cell.commented} for one in impls]
+        impls = [notebook for notebook in self.notebooks if is_implementation(notebook.path)]
+        found = [{cell.status for cell in notebook.cells if not cell.commented} for notebook in impls]
         able = [statuses for statuses in found if not statuses <= {Status.UNSUPPORTED}]
         return sum(None not in statuses for statuses in able), len(able)

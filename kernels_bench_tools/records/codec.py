@@ -203,15 +203,17 @@ def _decode(line: bytes) -> Record:
             )
     ran = list(filter(None, [record.lat_ms, *((effect.baseline, effect.again) if effect else ())]))
     others = record.quantities or Quantities()
-    times = [one.p50 for one in (others.device_hot, others.host_submit, others.e2e) if one is not None]
-    times += [time for one in ran for time in (one.p50, one.ci_low or 0.0, *one.raw_times)]
+    times = [
+        timing.p50 for timing in (others.device_hot, others.host_submit, others.e2e) if timing is not None
+    ]
+    times += [time for latency in ran for time in (latency.p50, latency.ci_low or 0.0, *latency.raw_times)]
     if record.schema and record.outcome is Status.OK and (flags := REJECTING.intersection(record.flags)):
         raise ValueError(f"status 'ok' and the flag {min(flags).value!r} contradict each other")
     if record.schema and record.lat_ms is not None and not record.workload:
         raise ValueError("it has no wl.name, and its time would be that of all workloads")
     if any(0 < time < _LEAST_MS for time in times):
         raise ValueError(f"it has a time of less than {_LEAST_MS} ms")
-    if (record.outcome is Status.OK or effect) and any(one.p50 <= 0 for one in ran):
+    if (record.outcome is Status.OK or effect) and any(latency.p50 <= 0 for latency in ran):
         raise ValueError("it is correct, and its p50 is 0")
     return record
 
@@ -270,7 +272,7 @@ def thin_record(record: Record) -> Record:
     longest = max(
         _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
     )
-    kernels = [replace(one, name=_NAMESPACES.sub("", one.name)[:longest]) for one in record.kernels]
+    kernels = [replace(kernel, name=_NAMESPACES.sub("", kernel.name)[:longest]) for kernel in record.kernels]
     count = max(_MIN_SAMPLES, _MAX_SAMPLES - len(kernels))
     effect = record.effect
     if effect is not None:

@@ -53,7 +53,7 @@ class Owner(NamedTuple):
                     record, device=self.device if self.device and self.device.kind == "cpu" else cpu_device()
                 )
             records[number] = record
-        devices = (one.device for one in records.values() if one.device)
+        devices = (record.device for record in records.values() if record.device)
         known = next((device for device in devices if device.slug in self.devices), None)
         problems = {}
         for number, record in list(records.items()):

@@ -87,7 +87,9 @@ def builds_folder(start: Path) -> Path:
     The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
     """
     parents = (start, *start.parents)
-    nearest = next((one for one in parents if any((one / mark).exists() for mark in _ROOT_MARKS)), start)
+    nearest = next(
+        (parent for parent in parents if any((parent / mark).exists() for mark in _ROOT_MARKS)), start
+    )
     root, settings = find_settings(start) or (nearest, {})
     return (
         root / Path(os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)).expanduser()

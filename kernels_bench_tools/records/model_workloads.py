@@ -170,7 +170,7 @@ def _whole_model(phase: Phase, _: Mapping[str, tuple[int, ...]]) -> tuple[str, _
     group, axes = _layer(phase, layers[0].shapes)
     del axes["residual"]
     vocabulary = phase.kernels("Embedding")[0].shapes["weight"][0]
-    return group, {**axes, "layers": sum(one.calls for one in layers), "vocabulary": vocabulary}
+    return group, {**axes, "layers": sum(task.calls for task in layers), "vocabulary": vocabulary}
 
 
 def _moe(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:

@@ -34,7 +34,7 @@ def outcome_of(records: Iterable[Record]) -> Outcome:
     """Return how the workloads of a cell ended; of several records of a process, the last one counts."""
     worst: dict[str, Record] = {}
     disturbed = set()
-    for record in {(one.workload, one.process): one for one in records}.values():
+    for record in {(record.workload, record.process): record for record in records}.values():
         known = worst.setdefault(record.workload, record)
         if WORST_LAST.index(record.outcome) > WORST_LAST.index(known.outcome):
             worst[record.workload] = record

@@ -71,7 +71,7 @@ class SelfCheck(msgspec.Struct, kw_only=True):
     def worst(self) -> float | None:
         """The largest relative difference from ncu, unsigned."""
         differences = [kernel.difference for kernel in self.kernels]
-        return max((abs(one) for one in differences if one is not None), default=None)
+        return max((abs(difference) for difference in differences if difference is not None), default=None)
 
 
 class SelfChecks(NamedTuple):

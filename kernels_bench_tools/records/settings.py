@@ -53,7 +53,7 @@ def operator_modules(folder: Path) -> dict[str, Path]:
 
 def shared_files(folder: Path) -> list[Path]:
     """Return what the modules of that folder may share: the files and folders whose names begin with ``_``."""
-    found = (path for one in folder.glob("_*") for path in (one, *one.rglob("*")))
+    found = (path for entry in folder.glob("_*") for path in (entry, *entry.rglob("*")))
     return sorted(
         path for path in found if path.is_file() and "__pycache__" not in path.relative_to(folder).parts
     )

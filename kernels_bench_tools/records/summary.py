@@ -54,10 +54,10 @@ def geometric_mean_interval(estimates: Sequence[Estimate]) -> Estimate:
     The only interval over several workloads. It holds however their errors are correlated: a slow process is slow on
     all of them, and a clock rounds all of them alike. So it contains Student's interval of the processes' means.
     """
-    value = geometric_mean([one.value for one in estimates])
-    if not all(one.known for one in estimates):
+    value = geometric_mean([estimate.value for estimate in estimates])
+    if not all(estimate.known for estimate in estimates):
         return Estimate(value, 0.0, inf)
-    low, high = (geometric_mean([one[at] for one in estimates]) for at in (1, 2))
+    low, high = (geometric_mean([estimate[at] for estimate in estimates]) for at in (1, 2))
     return Estimate(value, low, high)
 
 

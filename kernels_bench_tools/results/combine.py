@@ -36,7 +36,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     from kernels_bench_tools.chart.figure import chart_svg
 
     needs = read_needs("combine")
-    notebooks = list(dict.fromkeys(one.notebook for one in needs.cells))
+    notebooks = list(dict.fromkeys(need.notebook for need in needs.cells))
     names = Counter(PurePosixPath(notebook).stem for notebook in notebooks)
     if same := [notebook for notebook in notebooks if names[PurePosixPath(notebook).stem] > 1]:
         what = f"needs notebooks of the same name: {', '.join(same)}"

@@ -71,8 +71,12 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
         # On GPUs the interval contains what runs differ by.
         low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
         return Speedup(value=ratio.value, low=low, high=high, verdict=Verdict.SEPARATE)
-    if len(candidate) > 1 and [one.process for one in candidate] == [one.process for one in baseline]:
-        groups = ([samples(one.lat_ms) for one in side if one.lat_ms] for side in (baseline, candidate))
+    if len(candidate) > 1 and [record.process for record in candidate] == [
+        record.process for record in baseline
+    ]:
+        groups = (
+            [samples(record.lat_ms) for record in side if record.lat_ms] for side in (baseline, candidate)
+        )
         ratio = ratio_interval(*groups)
     else:
         ratio = ratio_of(theirs, ours)

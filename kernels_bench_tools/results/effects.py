@@ -258,7 +258,9 @@ def verdict_of_effect(
 
 def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
     # What was replaced, also a whole block; nothing of training or a changed model is measured alone.
-    kernels = [one for one in phase if one.effect.level < MODEL_LEVEL and one.effect.predicted_ms is None]
+    kernels = [
+        other for other in phase if other.effect.level < MODEL_LEVEL and other.effect.predicted_ms is None
+    ]
     match row.verdict:
         case EffectVerdict.NONE:
             return f"a verdict needs {FEWEST_PROCESSES} processes"
@@ -266,7 +268,9 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
             within = abs(log(row.speedup)) <= log(1 + row.noise)
             return "the difference is smaller than the noise" if within else "the interval contains 1"
         case EffectVerdict.REGRESSED if kernels and row not in kernels:
-            if slower := [one.effect.module for one in kernels if one.verdict is EffectVerdict.REGRESSED]:
+            if slower := [
+                kernel.effect.module for kernel in kernels if kernel.verdict is EffectVerdict.REGRESSED
+            ]:
                 return f"slower alone, too: {', '.join(slower)}"
             if row.predicted is not None and row.predicted < 1:
                 costs = [
@@ -282,7 +286,7 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
                     return f"a call of {most.module} takes the host {times}"
             return "the kernels alone are not slower"
         case EffectVerdict.REGRESSED if not kernels:
-            device = next((one for one in phase if one.effect.module == "device"), row)
+            device = next((other for other in phase if other.effect.module == "device"), row)
             if device.verdict is not EffectVerdict.REGRESSED:
                 before, after = device.effect.baseline_launches or 0, device.effect.launches or 0
                 launches = f": it issues {after:,} kernels instead of {before:,}" if after > before else ""

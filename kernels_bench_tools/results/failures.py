@@ -69,9 +69,14 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
         return not status.failed, list(Status).index(status), -len(alike), kind
 
     groups = []
-    for (status, _), alike in sorted(grouped((key(one), one) for one in failures).items(), key=order):
+    for (status, _), alike in sorted(
+        grouped((key(failure), failure) for failure in failures).items(), key=order
+    ):
         reasons = Counter(failure.reason for failure in alike)
-        rows = grouped(((one.operator, one.row.implementation, one.view.device.slug), one) for one in alike)
+        rows = grouped(
+            ((failure.operator, failure.row.implementation, failure.view.device.slug), failure)
+            for failure in alike
+        )
         reason = reasons.most_common(1)[0][0]
         groups.append(FailureGroup(status, reason, len(reasons) - 1, list(rows.values())))
     return groups

@@ -191,7 +191,9 @@ def _latency(ran: Sequence[Record]) -> Latency:
         ci_high=known.high if known else None,
         confidence=CONFIDENCE if known else None,
         tail_ratio=_largest(latency.tail_ratio for latency in latencies),
-        drift=max((one.drift for one in latencies if one.drift is not None), key=abs, default=None),
+        drift=max(
+            (latency.drift for latency in latencies if latency.drift is not None), key=abs, default=None
+        ),
     )
 
 
@@ -200,13 +202,13 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
     known = [record.quantities for record in records if record.quantities is not None]
     merged = {}
     for name in Quantities.__struct_fields__:
-        timings = [found for one in known if (found := getattr(one, name)) is not None]
+        timings = [found for quantities in known if (found := getattr(quantities, name)) is not None]
         if len(timings) > 1:
-            medians = [one.p50 for one in timings]
+            medians = [timing.p50 for timing in timings]
             # A clock that did not advance leaves no interval.
-            found = hierarchical_median([[one] for one in medians]) if min(medians) > 0 else None
+            found = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
             ends = (found.low, found.high) if found else (None, None)
-            reps = sum(one.reps for one in timings)
+            reps = sum(timing.reps for timing in timings)
             merged[name] = Timing(p50=median(medians), ci_low=ends[0], ci_high=ends[1], reps=reps)
         elif timings:
             merged[name] = timings[0]

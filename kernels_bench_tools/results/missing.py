@@ -29,9 +29,9 @@ def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
     by_operator.pop("", None)
     found = {}
     for operator, notebooks in by_operator.items():
-        if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
+        if not any("summary.json" in cell.artifacts for notebook in notebooks for cell in notebook.cells):
             needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
-            measuring = [one for one in notebooks if is_implementation(one.path)]
+            measuring = [notebook for notebook in notebooks if is_implementation(notebook.path)]
             summary = _summary(root, operator, needs, measuring)
             if summary and summary.devices:
                 found[operator] = summary
@@ -39,7 +39,7 @@ def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
 
 
 def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:
-    needs.cells = [need for one in notebooks for need in _needs(root, one)]
+    needs.cells = [need for notebook in notebooks for need in _needs(root, notebook)]
     committed = record_files(root / operator)
     if not needs.cells and not committed:
         return None
@@ -48,7 +48,7 @@ def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[Notebo
     from kernels_bench_tools.results.sources import Source
     from kernels_bench_tools.results.summary import summarize
 
-    fronts: Mapping[str, FrontMatter] = {Path(one.path).stem: one.front for one in notebooks}
+    fronts: Mapping[str, FrontMatter] = {Path(notebook.path).stem: notebook.front for notebook in notebooks}
     sources = [
         Source(records=read_committed(path, operator, "", ignore), front=fronts.get(path.stem))
         for path in committed

@@ -170,7 +170,8 @@ class ModelReport:
         """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
         found = {result.view.device.slug: result.view.device for result in self.results}
         return sorted(
-            found.values(), key=lambda one: (one.kind == "cpu", -self.measured_on(one.slug), one.slug)
+            found.values(),
+            key=lambda device: (device.kind == "cpu", -self.measured_on(device.slug), device.slug),
         )
 
     @property
@@ -192,7 +193,10 @@ class ModelReport:
     def _phase(self, phase: Phase) -> PhaseReport:
         from kernels_bench_tools.results.choose import choose_for_phase  # loads numpy
 
-        found = {one.device: choose_for_phase(phase, one, near=False) for one in self.measured}
+        found = {
+            measurements.device: choose_for_phase(phase, measurements, near=False)
+            for measurements in self.measured
+        }
         kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
         calls = self._calls(phase, kernels, {slug: one.tasks for slug, one in found.items()})
         blocks = self._calls(phase, blocks_of(phase), {slug: one.blocks for slug, one in found.items()})
@@ -244,7 +248,7 @@ class Models:
         from kernels_bench_tools.results.choose import Measurements  # loads numpy
 
         summaries = {name: summary for name, summary in self.operators.items() if summary}
-        slugs = dict.fromkeys(view.device.slug for one in summaries.values() for view in one.devices)
+        slugs = dict.fromkeys(view.device.slug for summary in summaries.values() for view in summary.devices)
         measured = [Measurements(summaries, slug) for slug in slugs]
         return {
             key: ModelReport(

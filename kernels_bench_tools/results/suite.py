@@ -218,7 +218,7 @@ def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
     index = [workload.name for workload in view.workloads].index(row.workload)
     # The fastest of those that are correct, or else the first.
     measured = sorted(
-        ((one, one.points[index]) for one in view.rows),
+        ((each, each.points[index]) for each in view.rows),
         key=lambda it: (it[1].status is not Status.OK, it[1].p50_ms or 0.0),
     )
     ours = next((pair for pair in measured if pair[0].family == family), None)

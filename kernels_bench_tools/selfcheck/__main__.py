@@ -83,7 +83,7 @@ def run_selfcheck(device: str, options: argparse.Namespace) -> Iterator[SelfChec
         report(f"{options.processes} fresh processes")
         series = checks.series_of_processes(options.processes, quick=options.quick)
         for kernel in kernels:
-            kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
+            kernel.process_medians_us = [process.median_us for process in series.get(kernel.name, ())]
             kernel.variation = checks.variation(kernel.process_medians_us)
         so_far.checks.append(checks.check_processes(kernels, device))
         if not options.quick:

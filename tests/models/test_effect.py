@@ -39,7 +39,6 @@ Function = Callable[..., Any]
 
 without_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 HALF = {"dtype": "bfloat16"}
-FRAMEWORKS = ["", pytest.param(TRANSFORMERS, marks=without_transformers)]
 
 
 def transformers_only(test: Function) -> Function:

@@ -105,8 +105,12 @@ class Compilers:
         found = []
         for arch in self.archs:
             major, minor, special = _parts(arch)
-            same = [one for one in capabilities if _parts(one)[:2] == (major, minor)]
-            older = [one for one in capabilities if _parts(one)[0] == major and _parts(one)[1] < minor]
+            same = [capability for capability in capabilities if _parts(capability)[:2] == (major, minor)]
+            older = [
+                capability
+                for capability in capabilities
+                if _parts(capability)[0] == major and _parts(capability)[1] < minor
+            ]
             if not capabilities or (same and special):
                 found.append(arch)
             elif same or older:
@@ -129,7 +133,7 @@ class Compilers:
         found += [*map(Path, self.torch_includes), Path(sysconfig.get_path("include"))]
         if cuda:
             found += [self.toolkit / "include", *self._packages("include")]
-        return [option for one in found for option in ("-isystem", str(one))]
+        return [option for folder in found for option in ("-isystem", str(folder))]
 
     def _packages(self, folder: str) -> list[Path]:
         """Return a folder of each of CUDA's libraries that are installed as Python packages, beside torch."""
@@ -148,7 +152,7 @@ class Compilers:
 
     def versions(self, backend: str) -> list[str]:
         used = [self.cxx, *([self.nvcc] if backend == "cuda" else [])]
-        return [f"{Path(one).name} {_version_of(one)}" for one in used]
+        return [f"{Path(compiler).name} {_version_of(compiler)}" for compiler in used]
 
 
 def find_compilers(archs: Sequence[str]) -> Compilers:

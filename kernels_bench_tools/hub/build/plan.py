@@ -42,7 +42,7 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     backend = request.backend or ("cuda" if compilers.cuda and "cuda" in general.backends else "cpu")
     if backend not in general.backends or backend not in BACKENDS:
         what = f"has no back end {backend!r} that can be built here; its back ends: {', '.join(general.backends)}"
-        possible = [f"--backend {one}" for one in BACKENDS if one in general.backends]
+        possible = [f"--backend {name}" for name in BACKENDS if name in general.backends]
         expected = " or ".join(possible) or f"A kernel with one of {', '.join(BACKENDS)}"
         raise KbtError(str(source.folder), what, expected)
     if source.file.torch is None:
@@ -58,8 +58,11 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
         backend=backend,
         src=binding.src,
         cxx_flags=binding.cxx_flags,
-        include=[*binding.include, *(folder for one in wanted.values() for folder in one.include)],
-        depends=sorted({depend for one in wanted.values() for depend in one.depends}),
+        include=[
+            *binding.include,
+            *(folder for component in wanted.values() for folder in component.include),
+        ],
+        depends=sorted({depend for component in wanted.values() for depend in component.depends}),
     )
     for name, component in wanted.items():
         _add_component(plan, name, component, request, compilers)
@@ -87,15 +90,15 @@ def _add_component(
     if cuda and not archs:
         plan.left_out.append(f"{name}: for {', '.join(component.cuda_capabilities)} only")
         return
-    folders = [plan.work, plan.work / "torch-ext", *(source.folder / one for one in component.include)]
+    folders = [plan.work, plan.work / "torch-ext", *(source.folder / name for name in component.include)]
     plan.includes[name] = [
         *(f"-I{folder}" for folder in folders),
         *compilers.includes(source.folder, component.depends, cuda),
     ]
     plan.flags[f"{name} cxx"] = component.cxx_flags
     plan.flags[f"{name} nvcc"] = [*compilers.gencode(archs), *component.cuda_flags]
-    compiled = [one for one in component.src if is_compiled(one)]
-    kept = [one for one in compiled if name == "torch" or is_wanted(one, request.only, cuda)]
+    compiled = [path for path in component.src if is_compiled(path)]
+    kept = [path for path in compiled if name == "torch" or is_wanted(path, request.only, cuda)]
     if len(kept) < len(compiled):
         plan.left_out.append(f"{name}: {len(compiled) - len(kept)} of {len(compiled)} files, by --only")
     for one in kept:
