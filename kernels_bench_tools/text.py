@@ -197,12 +197,14 @@ def _parts(word: str, width: int, marks: str) -> list[str]:
     return [part for piece in pieces for part in _parts(piece, width, marks[1:])]
 
 
-def table(rows: Iterable[Sequence[str]], right: Collection[int] = (), width: int = 0) -> str:
+def table(
+    rows: Iterable[Sequence[str]], right: Collection[int] = (), width: int = 0, whole: Collection[int] = ()
+) -> str:
     r"""Return rows, of which the first has the titles, as a text of columns; control characters become escapes.
 
     Columns whose numbers are in ``right`` are aligned to the right. A cell may have several lines. If the table is wider
     than ``width`` characters, the others become narrower, the widest one first, as far as their texts can be wrapped;
-    words are broken only if that is not enough.
+    words are broken only if that is not enough. Columns in ``whole`` are not wrapped.
 
     >>> rows = [["implementation", "ms", "verdict"], ["norm/torch_norm", "1.25", "not measured separately"]]
     >>> print(table(rows, right={1}, width=33))
@@ -216,7 +218,7 @@ def table(rows: Iterable[Sequence[str]], right: Collection[int] = (), width: int
     sizes = [max(map(len, column)) for column in columns]
     for marks in ("", "/", "/_"):
         least = [
-            sizes[at] if at in right else max(_least_width(line, marks) for line in column)
+            sizes[at] if at in {*right, *whole} else max(_least_width(line, marks) for line in column)
             for at, column in enumerate(columns)
         ]
         while sum(sizes) + 2 * len(sizes) - 2 > width > 0:

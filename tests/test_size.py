@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_010,
+    "kernels_bench_tools": 39_030,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_040,
+    "kernels_bench_tools/cli": 4_060,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_200,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_880,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_100,
+    "tests": 34_120,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

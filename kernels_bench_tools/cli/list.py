@@ -29,7 +29,7 @@ from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.results.views import view_of
-from kernels_bench_tools.text import did_you_mean, grouped, plural, table, title_from_name, visible
+from kernels_bench_tools.text import did_you_mean, grouped, plural, table, title_from_name, visible, wrapped
 
 NOT_MEASURED, STALE = "not measured", "stale"
 
@@ -169,7 +169,11 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
     for device, covered in sorted(grouped((row.device, row) for row in rows).items()):
         print_heading(device)
         lines = [["implementation", "set", "measured", "processes", "since", "remark"]]
+        operator = ""
         for row in covered:
+            if row.operator != operator:
+                operator = row.operator
+                lines.append([operator, *[""] * (len(lines[0]) - 1)])
             remarks = [] if row.rows else [NOT_MEASURED]
             remarks += [STALE] * row.stale
             remarks += [
@@ -178,7 +182,7 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
             ]
             lines.append(
                 [
-                    f"{row.operator}/{row.implementation}",
+                    f"  {row.implementation}",
                     (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
                     f"{row.measured} of {row.workloads}" if row.workloads else "-",
                     str(row.processes or "-"),
@@ -186,7 +190,7 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
                     ", ".join(remarks),
                 ]
             )
-        _print_table(lines)
+        _print_table(lines, whole={0, 1})
         print()
     stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
@@ -214,19 +218,34 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
 
 
 def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
-    lines = [["implementation", "family", "needs", "records of"]]
-    for entry in listed:
-        family = entry["family"] + (" (baseline)" if entry["baseline"] else "")
-        requires, recorded = " or ".join(entry["requires"]), ", ".join(entry["recorded"])
-        name = f"{entry['operator']}/{entry['implementation']}"
-        lines.append([name, family, requires or "-", recorded or "-"])
-    _print_table(lines)
-    count = len({entry["operator"] for entry in listed})
-    print(f"\n{plural(count, 'operator')}, {plural(len(listed), 'implementation')}")
+    """Print a line for each implementation, whose name is whole whatever the width, below its operator."""
+    found = grouped((entry["operator"], entry) for entry in listed)
+    for operator, entries in found.items():
+        print_heading(operator)
+        longest = max(len(entry["implementation"]) for entry in entries)
+        for entry in entries:
+            facts = ["baseline"] * entry["baseline"] + [entry["family"]] * bool(entry["family"])
+            facts += [f"needs {' or '.join(entry['requires'])}"] * bool(entry["requires"])
+            line = visible(
+                "; ".join(
+                    [f"  {entry['implementation']:<{longest}}  {facts[0] if facts else ''}", *facts[1:]]
+                )
+            )
+            devices = entry["recorded"]
+            for shown in range(len(devices), -1, -1):
+                more = [plural(len(devices) - shown, "device")] * (shown < len(devices))
+                text = visible(f"{'; ' * bool(facts)}records of {', '.join([*devices[:shown], *more])}")
+                if devices and len(line) + len(text) <= terminal_width():
+                    line += text
+                    break
+            print(line.rstrip())
+    print(f"\n{plural(len(found), 'operator')}, {plural(len(listed), 'implementation')}")
     if others:
-        print(visible("other notebooks: " + ", ".join(others)))
+        print("\n".join(wrapped(visible("other notebooks: " + ", ".join(others)), terminal_width())))
 
 
-def _print_table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+def _print_table(
+    lines: Sequence[Sequence[str]], right: Collection[int] = (), whole: Collection[int] = ()
+) -> None:
     """Print a table, in which a terminal's lines are wrapped, but not those of a pipe, so that names are whole there."""
-    print(table(lines, right, terminal_width() if sys.stdout.isatty() else 0))
+    print(table(lines, right, terminal_width() if sys.stdout.isatty() else 0, whole))

@@ -33,7 +33,7 @@ def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> R
         raise ValueError("it has no impl")
     if times is not None and not (isinstance(workload, dict) and isinstance(workload.get("name"), str)):
         raise ValueError("it has no wl.name")
-    if data.get("err"):
+    if data.get("err") and not data.get("status"):
         times = data["lat_ms"] = None
     if times is not None or not (failed or data.get("status")):
         data["lat_ms"] = _latency(times)

@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from projects import run_kbt
 
 HIDDEN = "\x1b[2Kgone\u202eback\x9b"
@@ -40,3 +41,22 @@ def test_mistakes_and_lists_are_printed_as_escapes(tmp_path: Path) -> None:
         done = run_kbt(tmp_path, *arguments)
         assert is_plain(done), arguments
         assert done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("columns", ["80", "50"])
+def test_a_list_has_a_line_for_each_implementation_with_its_whole_name(tmp_path, columns):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    names = ["short", "a_name_that_is_much_longer_than_others_of_its_operator", "x" * 90]
+    impls = tmp_path / "op/impls"
+    impls.mkdir(parents=True)
+    for name in names:
+        (impls / f"{name}.md").write_text(f"---\nfamily: {'f' * 30}\nrequires: [cuda, rocm]\n---\n")
+        for device in ("nvidia-h200", "amd-epyc-2-cores-8e3b01", "nvidia-rtx-pro-6000-blackwell"):
+            file = tmp_path / f"op/results/records/{device}/{name}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    lines = run_kbt(tmp_path, "list", COLUMNS=columns).stdout.splitlines()
+
+    assert lines[0] == "op"
+    assert [line.split()[0] for line in lines[1:4]] == sorted(names)
+    assert not any("…" in line for line in lines)
