@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_030,
+    "kernels_bench_tools": 39_130,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_060,
+    "kernels_bench_tools/cli": 4_070,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_200,
@@ -19,12 +19,12 @@ LINES = {
     "kernels_bench_tools/notebooks": 2_120,
     "kernels_bench_tools/operators": 2_750,
     "kernels_bench_tools/records": 2_750,
-    "kernels_bench_tools/report": 2_940,
-    "kernels_bench_tools/results": 4_660,
+    "kernels_bench_tools/report": 2_960,
+    "kernels_bench_tools/results": 4_730,
     "kernels_bench_tools/run": 4_880,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_120,
+    "tests": 34_150,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

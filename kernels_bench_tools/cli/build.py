@@ -12,11 +12,13 @@ from kernels_bench_tools.cli.output import (
     finish,
     finished_cells,
     note,
+    note_problem,
     print_json,
     short_path,
     summarize_build,
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
+from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
@@ -24,8 +26,9 @@ from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.changes import read_report
+from kernels_bench_tools.results.changes import Place, compare_states, read_report
 from kernels_bench_tools.results.effects import Effects
+from kernels_bench_tools.results.history import History, read_history, record_paths
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
@@ -44,6 +47,7 @@ def build(
     strict: opt.Strict = False,
     output: opt.Output = None,
     previous: Path | None = None,
+    since: str = "",
     json: opt.Json = False,
     verbose: opt.Verbose = False,
 ) -> int:
@@ -57,10 +61,13 @@ def build(
 
     Args:
         previous (FILE): report.json of an earlier report; the front page lists what has changed since.
+        since (REV): Show how the committed times of each implementation changed from commit to commit, and on the front page what changed
+            since this revision.
     """
     project = find_project_of(paths or ())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
-    result, published = build_report(project, paths or [], options, output, earlier, verbose=verbose)
+    history = _find_history(project, since) if since else None
+    result, published = build_report(project, paths or [], options, output, earlier, history, verbose=verbose)
     if json:
         cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
         left_out = [problem for problems in result.left_out.values() for problem in problems]
@@ -79,6 +86,7 @@ def build_report(
     options: BuildOptions,
     output: Path | None = None,
     previous: Report | None = None,
+    history: History | None = None,
     *,
     verbose: bool = False,
     on_published: Callable[[], None] = lambda: None,
@@ -97,7 +105,7 @@ def build_report(
                 ignore_folder(site)
             missing = missing_summaries(project.root, results)
             effects = Effects(effect_files(project.root))
-            return publish(project.root, results, site, previous, missing, effects)
+            return publish(project.root, results, site, previous, missing, effects, history)
 
         with make_progress(verbose=verbose) as progress:
 
@@ -111,6 +119,13 @@ def build_report(
             result = run_notebooks(project, targets, options, progress, show)
         published = publish_results(result)
     return result, published
+
+
+def _find_history(project: Project, since: str) -> History:
+    place = Place(project.root, [*operators(project)], project.operators_folder, note_problem)
+    paths = [record_paths(operator) for operator in operators(project)]
+    steps = read_history(Repository(project.root), project.operators_folder, paths)
+    return History(since, compare_states(place, since, "", steps), steps)
 
 
 def run_cells(

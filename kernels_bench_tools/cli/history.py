@@ -44,10 +44,9 @@ def history(
     known = [*operators(project)]
     operator, _, implementation = (rows, "", "") if rows in known else rows.rpartition("/")
     operator, implementation = (operator, implementation) if operator else (implementation, "")
-    paths = [record_paths(operator)]
+    paths = [record_paths(operator, implementation)]
     steps = read_history(Repository(project.root), project.operators_folder, paths)
-    found = [one for one in steps if one.row.implementation == (implementation or one.row.implementation)]
-    found = [one for one in found if one.row.workload == (workload or one.row.workload)]
+    found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
     found = [one for one in found if one.row.device == (device or one.row.device)]
     if not found:
         names = {one.row.workload for one in steps} if workload else {*known}

@@ -18,6 +18,7 @@ from kernels_bench_tools.report.operators import OperatorReport, ReportDevice, n
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.results.effects import Effects
+from kernels_bench_tools.results.history import History
 from kernels_bench_tools.results.models import Models
 from kernels_bench_tools.results.tables import Origin
 
@@ -40,6 +41,7 @@ class Site:
     effects: Effects
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""
+    history: History | None = None
 
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""

@@ -38,6 +38,7 @@ from kernels_bench_tools.results.changes import changes_since
 from kernels_bench_tools.results.conditions import device_details
 from kernels_bench_tools.results.effects import EffectSummary, draw_effect, effects_by_device
 from kernels_bench_tools.results.failures import failure_groups
+from kernels_bench_tools.results.history import CauseKind, told
 from kernels_bench_tools.results.pairs import reversed_pair
 from kernels_bench_tools.results.tables import (
     ViewRow,
@@ -88,6 +89,7 @@ def front_page(site: Site) -> str:
         contents=_contents(body.parts, sections),
         changes=None if site.previous is None else changes_since(site.previous, summaries),
         since=day(site.previous.measured) if site.previous else "",
+        history=site.history and (site.history.since, told(site.history.changes)),
         measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,
@@ -262,6 +264,8 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         ),
         effects=_measured_in(site, page, operator, name),
         commands=commands,
+        history=site.history.charts(operator.folder, name) if site.history else {},
+        causes=[*CauseKind],
     )
 
 

@@ -32,6 +32,7 @@ from kernels_bench_tools.report.operators import (
     OperatorReport,
     find_devices,
     find_operators,
+    implementation_id,
     model_operators,
 )
 from kernels_bench_tools.report.page import Links, Page
@@ -46,6 +47,7 @@ from kernels_bench_tools.report.paths import (
     static_files,
 )
 from kernels_bench_tools.results.effects import Effects, effects_csv
+from kernels_bench_tools.results.history import History, told
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
 from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_private
@@ -58,6 +60,7 @@ def publish(
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
     effects: Effects | None = None,
+    history: History | None = None,
 ) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
@@ -70,6 +73,7 @@ def publish(
         previous: Report of an earlier build; the front page lists what changed since.
         summaries: Of operators whose combine cells wrote none, by folder.
         effects: What implementations change in models.
+        history: How times changed from commit to commit.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
@@ -111,6 +115,7 @@ def publish(
         model_operators=of_models,
         effects=effects or Effects(),
         previous=previous,
+        history=history,
     )
     renderers = _renderers(site, linked.values())
     # All paths are known before a page is rendered: each page may link to all others.
@@ -163,6 +168,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         *operators.values(),
         *notebooks.values(),
         msgspec.json.encode(site.previous),
+        *([site.history.since, told(site.history.changes)] if site.history else []),
         site.build.project.commit,
         msgspec.json.encode(site.build.left_out),
     )
@@ -207,7 +213,14 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
             found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
         for notebook in operator.implementations:
             found[site.paths.pages[notebook.path]] = (
-                digest(results[operator.folder], notebooks[notebook.path]),
+                digest(
+                    results[operator.folder],
+                    notebooks[notebook.path],
+                    *map(
+                        str,
+                        site.history.of(operator.folder, implementation_id(notebook)) if site.history else (),
+                    ),
+                ),
                 partial(pages.implementation_page, site, operator, notebook),
             )
         own = (*operator.combined, *operator.implementations, *([operator.index] if operator.index else []))

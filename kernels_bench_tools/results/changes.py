@@ -148,11 +148,11 @@ class _State(NamedTuple):
     points: Mapping[RowName, Measured] = {}
 
 
-def compare_states(place: Place, base: str, head: str) -> list[Step]:
+def compare_states(place: Place, base: str, head: str, history: Sequence[Step] | None = None) -> list[Step]:
     """Return the rows that differ between two states, each judged, the most important first.
 
     A state is a revision, a ``report.json``, a folder of records, or, without a name, the project's files as they are.
-    Rows that were not measured again are left out.
+    Rows that were not measured again are left out. ``history`` is that of all rows, if it was read before.
     """
     repository: Repository | None = None
     try:
@@ -178,7 +178,8 @@ def compare_states(place: Place, base: str, head: str) -> list[Step]:
         record_file(Path(row.operator), row.device, row.implementation) for row in (one.row for one in steps)
     }
     paths = [f":(literal){path.as_posix()}" for path in files]
-    history = read_history(repository, place.operators_folder, paths) if repository else []
+    if history is None:
+        history = read_history(repository, place.operators_folder, paths) if repository else []
     order = list(ChangeKind)
     return sorted(judge(steps, find_floors(history)), key=lambda step: (order.index(step.kind), step.row))
 

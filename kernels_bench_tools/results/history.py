@@ -7,8 +7,10 @@ once, Benjamini and Hochberg's correction keeps the share of false changes at mo
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import hypot, inf, log
 from pathlib import Path, PurePosixPath
@@ -36,7 +38,7 @@ from kernels_bench_tools.records.summary import (
 from kernels_bench_tools.results.compare import apart, readings
 from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbed
 from kernels_bench_tools.stats import quantiles, ratio_of, student, student_tail
-from kernels_bench_tools.text import deviation, grouped, words
+from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 
 FALSE_CHANGES = 0.05
 """Share of the changes that are reported which may be none."""
@@ -248,6 +250,15 @@ class Step:
         """Whether the time changed although nothing else did."""
         return self.kind in TIMED and self.causes[0].kind is CauseKind.NOTHING
 
+    def __str__(self) -> str:
+        """The measurement, and what it changed, in one line."""
+        parts = [f"{self.commit.name[:8]} {self.commit.subject}"] if self.commit else []
+        parts += (
+            [f"{milliseconds(self.after.estimate.value)} ms"] if self.after and self.after.estimate else []
+        )
+        parts += [f"{deviation(self.ratio.value - 1)}, {self.kind.label}"] if self.ratio else []
+        return "; ".join([*parts, *map(str, self.causes)])
+
     def as_data(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
         sides = {"base": self.before, "head": self.after}
@@ -357,11 +368,23 @@ class Version:
         return "" if then.dirty else then.commit
 
 
-def record_paths(operator: str = "") -> str:
-    """Return the pathspec of the committed records of an operator, or of all."""
-    return f":(literal){operator}/{RESULTS}/records" if operator else f":(glob)**/{RESULTS}/records/*/*.jsonl"
+def record_paths(operator: str, implementation: str = "") -> str:
+    """Return the pathspec of the committed records of an operator, or of one of its implementations."""
+    folder = "".join(f"\\{one}" if one in "*?[\\" else one for one in f"{operator}/{RESULTS}/records")
+    return f":(glob){folder}/*/{implementation or '*'}.jsonl"
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Records are many and in no circles: looking for those would double the time of reading them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_no_collection()
 def read_history(repository: Repository, operators_folder: Path, paths: Collection[str]) -> list[Step]:
     """Return the steps of rows in the history of the commit that is checked out, by row and time, each judged.
 
@@ -376,7 +399,7 @@ def read_history(repository: Repository, operators_folder: Path, paths: Collecti
     contents = repository.read([content for found in files.values() for _, content in found])
     rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
     modules = modules_then(repository, operators_folder, rows)
-    steps = []
+    steps: list[Step] = []
     for row in sorted(rows):
         before: Measured | None = None
         for version in rows[row]:
@@ -466,6 +489,54 @@ def told(steps: Iterable[Step]) -> str:
         if found or kind in TIMED:
             parts.append(f"{len(found)} {kind.label}" + (f" ({by})" if by else ""))
     return ", ".join(parts)
+
+
+class Mark(NamedTuple):
+    """A measurement in the chart of a row, by place in percent of its width and height from the upper left."""
+
+    step: Step
+    left: float
+    right: float
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class History:
+    """What the report shows of changes over time."""
+
+    since: str
+    """The revision with which the records are compared."""
+    changes: Sequence[Step]
+    steps: Sequence[Step]
+
+    def of(self, operator: str, implementation: str) -> Iterator[Step]:
+        """Yield the steps of an implementation."""
+        return (one for one in self.steps if one.row[:2] == (operator, implementation))
+
+    def charts(self, operator: str, implementation: str) -> dict[str, dict[str, list[Mark]]]:
+        """Return the measurements of an implementation by device and workload, as far as they are several."""
+        timed = (one for one in self.of(operator, implementation) if one.after and one.after.estimate)
+        rows = grouped((one.row, one) for one in timed)
+        found: dict[str, dict[str, list[Mark]]] = {}
+        for row, steps in rows.items():
+            times = [step.after.estimate for step in steps if step.after and step.after.estimate]
+            ends = [(one.low, one.high) if one.known else (one.value, one.value) for one in times]
+            top, bottom = max(log(high) for _, high in ends), min(log(low) for low, _ in ends)
+            height, width = max(top - bottom, 2 * SMALLEST_EFFECT) / 100, 100 / len(steps)
+            marks = [
+                Mark(
+                    step,
+                    width * at,
+                    width * (at + 1),
+                    *((top - log(value)) / height for value in (time.value, *end)),
+                )
+                for at, (step, time, end) in enumerate(zip(steps, times, ends, strict=True))
+            ]
+            if len(marks) > 1:
+                found.setdefault(row.device, {})[row.workload] = marks
+        return found
 
 
 def owner_of(path: str) -> Owner | None:

@@ -36,7 +36,7 @@ def step(before: list[Record], after: list[Record], workload: str = "a") -> Step
 
 
 def history(root: Path, *names: str) -> list[Step]:
-    return read_history(Repository(root), root / "operators", [record_paths(*names)])
+    return read_history(Repository(root), root / "operators", [record_paths(*(names or ["op"]))])
 
 
 @pytest.mark.parametrize(
