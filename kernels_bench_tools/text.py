@@ -261,6 +261,15 @@ def milliseconds(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.{decimals(value)}f}"
 
 
+def two_digits(value: float) -> str:
+    """Return a number with two significant digits.
+
+    >>> two_digits(0.10642), two_digits(12.3)
+    ('0.11', '12')
+    """
+    return f"{value:,.{decimals(value, 2)}f}"
+
+
 def interval(low: float | None, high: float | None, median: float | None) -> str:
     """Return the interval of a median with as many decimals as the median; empty if there is none."""
     if low is None or high is None or median is None:

@@ -94,7 +94,6 @@ def render(
         ("Accuracy", paths.SELFCHECK),
         ("Failures", paths.STATUS),
         ("Devices", paths.DEVICES),
-        *((one.device.name, one.path) for one in site.devices),
         (paths.REPORT, paths.REPORT),
     ]
 

@@ -15,6 +15,8 @@ from kernels_bench_tools.text import grouped
 _NUMBER = re.compile(r"-?\d[\d.,]*")
 _CODE = re.compile(r"\[[a-z][a-z-]+\]$")
 """The code at the end of some reasons: ``[hub-unreachable]``."""
+_WHERE = re.compile(r"; this machine has .*| \(process(es)? [^)]*\)")
+"""Where it failed, which is no other cause."""
 _COMPARED = 120
 """Characters of a reason that are compared; later ones are details such as shapes."""
 
@@ -62,7 +64,9 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
 
     def key(failure: FailedResult) -> tuple[Status, str]:
         code = _CODE.search(failure.reason)
-        return failure.point.status, code[0] if code else _NUMBER.sub("#", failure.reason)[:_COMPARED]
+        return failure.point.status, code[0] if code else _NUMBER.sub("#", _WHERE.sub("", failure.reason))[
+            :_COMPARED
+        ]
 
     def order(item: tuple[tuple[Status, str], list[FailedResult]]) -> tuple[bool, int, int, str]:
         (status, kind), alike = item

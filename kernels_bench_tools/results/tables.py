@@ -128,10 +128,6 @@ def typical(row: Row, name: str = "p50_ms") -> Estimate | None:
     return geometric_mean_interval(times) if times else None
 
 
-def spread(estimate: Estimate) -> float:
-    return max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
-
-
 def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
     """Return how often each verdict occurs over the row's workloads, most frequent first; see :func:`too_few`."""
     without = {Verdict.NONE, Verdict.FEW_PROCESSES}

@@ -463,6 +463,13 @@ const setUpKey = row => {
 
 draws.push(() => all("table:has(th[data-key])").forEach(sortTable));
 
+// Tables that continue to the right fade out there.
+const markMore = box => {
+  const mark = () => flag(box, "more", box.scrollWidth - box.clientWidth - box.scrollLeft > 4);
+  on(box, "scroll", mark);
+  new ResizeObserver(mark).observe(box);
+};
+
 // ---- Start ----
 
 on(document, "DOMContentLoaded", () => {
@@ -479,6 +486,7 @@ on(document, "DOMContentLoaded", () => {
   show();
   restore();
   loadInView(all("[data-load]"));
+  all(".scroll").forEach(markMore);
   on(window, "hashchange", restore);
 });
 })();

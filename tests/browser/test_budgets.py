@@ -1,5 +1,7 @@
 """The pages of this project's own records: a browser logs no error, and they fit on its screen."""
 
+import re
+
 import pytest
 from committed import OPERATORS
 from playwright.sync_api import expect
@@ -93,6 +95,8 @@ def test_the_chart_shows_host_times_of_a_gpu_and_latencies_of_a_cpu_which_has_no
         (1280, "flash_attn/index.html", "table.ranking"),
         (1280, "causal_conv1d/index.html", "table.ranking"),
         (1280, "layer_norm/impls/triton_layer_norm.html", "table.records"),
+        (1280, "suites/trainscale.html", ".artifact-preview table"),
+        (1280, "index.html", "table.implementations"),
         (360, "models/llama-3.1-8b.html", '[aria-label="The whole model"] table'),
     ],
 )
@@ -102,3 +106,47 @@ def test_a_table_needs_no_sideways_scrolling(open_committed, width, path, table)
 
     expect(first).to_be_visible()
     assert first.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
+
+
+def test_on_a_phone_a_table_shows_that_it_continues_until_its_end(open_committed):
+    page = open_committed(viewport={"width": 390, "height": 800}).goto("flash_attn/index.html")
+    box = page.locator(".scroll:has(table.ranking)").first
+    expect(box).to_have_class(re.compile(r"\bmore\b"))
+    box.evaluate("it => { it.scrollLeft = it.scrollWidth }")
+    expect(box).not_to_have_class(re.compile(r"\bmore\b"))
+    expect(page.locator(".scroll:has(table.glance)")).not_to_have_class(re.compile(r"\bmore\b"))
+
+
+@pytest.mark.parametrize("path", ["flash_attn/index.html", "activation/index.html", "index.html"])
+def test_on_a_phone_no_switch_runs_off_the_screen(open_committed, path):
+    page = open_committed(viewport={"width": 390, "height": 800}).goto(path)
+    for part in page.locator(".switches :is(label > span, select, input[type=search])").all():
+        box = part.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 380, part.text_content()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_command_that_reproduces_is_not_cut_off(open_committed, width):
+    page = open_committed(viewport={"width": width, "height": 800}).goto(
+        "activation/impls/triton_swiglu.html"
+    )
+    assert page.locator("pre.command").first.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
+def test_the_footer_is_one_line_and_has_the_origin_of_the_numbers_on_demand(open_committed):
+    page = open_committed().goto("flash_attn/index.html")
+    footer = page.locator("footer")
+    assert footer.bounding_box()["height"] <= 100
+    expect(footer.get_by_text("driver 580.159.04")).to_be_hidden()
+    footer.get_by_text("Origin of the numbers").click()
+    expect(footer.get_by_text("driver 580.159.04")).to_be_visible()
+
+
+def test_kernels_of_a_model_that_were_not_measured_are_folded(open_committed):
+    page = open_committed().goto("models/llama-3.2-1b.html")
+    expect(page.locator("table.shapes:not(.gains):visible")).to_have_count(0)
+    page.get_by_text("12 kernels not measured").first.click()
+    expect(
+        page.get_by_role("group", name="Kernels without a result of prefill-2048", exact=True)
+    ).to_be_visible()

@@ -18,10 +18,10 @@ def test_every_page_links_to_the_self_checks(pages):
 
 def test_each_check_is_listed_with_its_result(pages):
     page = pages[PAGE]
-    assert "1 of 2 checks passed" in page.text
+    assert "2 of 3 checks passed" in page.text
     assert "checked 2026-11-20" in page.text
     assert "T11:00" not in page.html
-    floors, same = rows(page, "checks")[1:]
+    floors, same = rows(page, "checks")[1:3]
     assert floors == "Null-kernel overhead ✓ passed 0.64 usdetailshost clock 0.06 us null kernel below 2 us"
     assert "✗ failed 4 of 50 at most 2 false verdicts in 50 pairs" in same
 
@@ -30,7 +30,17 @@ def test_every_call_is_compared_with_nsight_compute(pages):
     _, silu, layer_norm = rows(pages[PAGE], "agreement")
     assert silu.startswith("SiLU 128x1536 1 1.983 [1.979, 1.987] 1.991 0 -0.40 % 0.1 %")
     assert layer_norm.startswith("layer_norm 65536x8192 1 1,731 ")
-    assert "at most 0.4 % difference from Nsight Compute" in pages[PAGE].text
+
+
+def test_the_accuracy_page_begins_with_how_many_times_agree_and_names_the_others(pages):
+    said = [text_of(one) for one in pages[PAGE].elements("p")]
+    assert said[1:3] == [
+        "2 of 3 checks passed · driver 580.95.05 · torch 2.11.0+cu130 · checked 2026-11-20 · c0ffeec0ffee",
+        (
+            "Times agree with Nsight Compute: 1 of 2 within, these at most 0.4% apart;"
+            " beyond the bound: SiLU 128x1536 -14.7%. Expected: within max(0.3 us, 2 %)."
+        ),
+    ]
 
 
 def test_without_a_self_check_the_page_shows_the_command(sample, published):

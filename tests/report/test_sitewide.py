@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from builds import notebook_run
 from jsonschema import Draft202012Validator
 from markup import text_of
@@ -68,6 +69,27 @@ def test_reasons_that_differ_only_in_numbers_are_one_group(sample, published):
     file.write_text(json.dumps(summary))
     text = published("status.html").text
     assert "4 workloads of HF Kernels layer norm · 3 similar messages" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("off by up to 0.01", "off by up to 0.02 (process 1 and 2 of 3)"),
+        ("needs a CUDA device", "needs a CUDA device; this machine has AMD EPYC, 2 cores"),
+    ],
+)
+def test_where_a_result_failed_is_no_reason_of_its_own(sample, published, first, second):
+    file = sample.artifact("summary.json")
+    summary = json.loads(file.read_text())
+    for number, point in enumerate(summary["devices"][0]["rows"][3]["points"]):
+        point["reason"] = second if number else first
+    file.write_text(json.dumps(summary))
+    assert "4 workloads of HF Kernels layer norm · 1 similar message" in published("status.html").text
+
+
+def test_a_summary_of_failures_has_a_line_for_the_reason_and_one_for_what_it_affects(pages):
+    (line, *_) = [one for one in pages["status.html"].elements("span") if one.get("class") == "fold-line"]
+    assert text_of(line).endswith("workloads of Wrong layer norm")
 
 
 def test_every_page_shows_the_origin_of_its_numbers(pages):

@@ -3,7 +3,7 @@
 import io
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -24,10 +24,12 @@ from kernels_bench_tools.records.build import (
     NotebookRun,
     ProjectInfo,
 )
+from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.metrics import LATENCY
 from kernels_bench_tools.run.build import describe_notebook
 from kernels_bench_tools.run.cell import describe_cell
@@ -56,6 +58,18 @@ def write_site(folder: Path) -> Path:
         operator, _, rest = run.path.partition("/")
         if rest == _COMBINED:
             _run_combine(run, fronts, folder / "made" / operator)
+    combined = {
+        run.path: folder / "made" / run.path.partition("/")[0]
+        for run in runs
+        if run.cells[0:1] and run.cells[0].artifacts
+    }
+    for run in runs:
+        if run.path.startswith("suites/"):
+            cells = [
+                Need(notebook=path, cell="combine", front=fronts[path], status=Status.OK, directory=str(made))
+                for path, made in combined.items()
+            ]
+            _run(run, folder / "suites", cells)
     build = BuildRun(
         project=ProjectInfo(
             title="Kernels Community Benchmarks",
@@ -66,22 +80,29 @@ def write_site(folder: Path) -> Path:
         environment="uv",
         notebooks=runs,
     )
-    publish(ROOT, build, folder / "site")
+    publish(ROOT, build, folder / "site", effects=Effects(effect_files(ROOT)))
     return folder / "site"
 
 
 def _run_combine(run: NotebookRun, fronts: Mapping[str, FrontMatter], folder: Path) -> None:
-    """Run an operator's combine cell in ``folder``, on committed records alone; put what it left into its run."""
-    folder.mkdir(parents=True)
-    needs = folder.parent / f"{folder.name}.json"
+    """Run an operator's combine cell in ``folder``, on committed records alone."""
     cells = list(_cells(run.path.partition("/")[0], fronts, folder.parent / "cells"))
     others = [
         str(file)
         for file in sorted((ROOT / folder.name).glob("results/records/*/*.jsonl"))
         if file.parent.name != _H200.slug
     ]
-    found = Needs(project=str(ROOT), notebook=run.path, device=_H200, cells=cells, files=others)
-    write_struct(needs, found)
+    _run(run, folder, cells, others)
+
+
+def _run(run: NotebookRun, folder: Path, cells: Sequence[Need], files: Sequence[str] = ()) -> None:
+    """Run the first cell of a notebook in ``folder``; put what it left into its run."""
+    folder.mkdir(parents=True)
+    needs = folder.parent / f"{folder.name}.json"
+    write_struct(
+        needs,
+        Needs(project=str(ROOT), notebook=run.path, device=_H200, cells=list(cells), files=list(files)),
+    )
     cell = run.cells[0]
     draw = figure.chart_svg
 
