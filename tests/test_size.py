@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_140,
+    "kernels_bench_tools": 39_150,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_070,
+    "kernels_bench_tools/cli": 4_080,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 6_200,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_880,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_270,
+    "tests": 34_310,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -38,6 +38,7 @@ _OWN = "softmax"
 """The operator that is not built in: its module becomes part of the project."""
 _NOTEBOOKS = ["index.md", "*/index.md", "**/impls/*.md", "**/results/*.md", "suites/*.md"]
 _IGNORED = ("__pycache__/", ".venv/", ".kbt/", "/site/", "/hub-builds/")
+_REPOSITORY = "https://github.com/kernels-bench-tools/kernels-bench-tools"
 _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
@@ -107,8 +108,10 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
     if "path" in project.harness.source:
         note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
         if Path(project.harness.source["path"]).is_absolute():
-            note("other machines do not have that folder, and the workflow installs the package from PyPI")
+            note("other machines do not have that folder")
         note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
+    if not kept and _REPOSITORY in _elsewhere(project.harness):
+        note(f"the workflow takes {PACKAGE} from {_REPOSITORY}: HARNESS in it says what to do on a release")
     if kept:
         note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
     for name in sorted({*map(project.relative, project.notebook_paths())} - {*map(project.relative, made)}):
@@ -177,15 +180,22 @@ def _texts(project: Project, operator: str) -> dict[str, str]:
 def _workflow(project: Project, repository: Path) -> str:
     folder = project.root.relative_to(repository).as_posix()
     inside = folder != "."
-    harness = project.harness
-    if Path(harness.source.get("path", "")).is_absolute():  # not on the machine that runs the workflow
-        harness = Harness()
     return filled(
         "project/benchmarks.yml",
-        requirement=harness.pip_requirement(),
+        harness=json.dumps(_elsewhere(project.harness)),
         folder=f"{folder}/" if inside else "",
         defaults=f"    defaults:\n      run:\n        working-directory: {folder}\n" if inside else "",
     )
+
+
+def _elsewhere(harness: Harness) -> str:
+    """Return what `pip install` and `kbt upgrade --harness` take for the same package on another machine.
+
+    A folder of this machine and an index of its own are not there, and there is no release yet.
+    """
+    if not harness.source or Path(harness.source.get("path", "")).is_absolute():
+        return f"git+{_REPOSITORY}"
+    return harness.pip_requirement().removeprefix(f"{PACKAGE} @ ")
 
 
 def _appended(text: str, more: str) -> str:

@@ -57,7 +57,7 @@ def _change_harness(project: Project, value: str, dry_run: bool) -> None:
     wanted = parse_harness(value, project.root) if value else project.harness
     changes = find_harness_changes(replace(project, harness=wanted))
     if not dry_run:
-        if value:
+        if wanted != project.harness:
             write_setting(project, wanted)
         apply_changes(changes)
     for change in changes:

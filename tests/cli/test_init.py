@@ -200,7 +200,12 @@ def test_the_workflow_is_pinned_as_this_repository_s_and_publishes_a_failed_buil
     assert "@" not in re.sub(r"uses: .*", "", text)  # every placeholder is filled
     assert "defaults" not in build
     scripts = [step["run"] for step in build["steps"] if "run" in step]
-    assert scripts == ['python -m pip install --quiet "kernels-bench-tools"', "kbt check", "kbt build"]
+    assert scripts == [
+        'python -m pip install --quiet "$HARNESS"',
+        'kbt upgrade --harness "$HARNESS"',
+        "kbt check",
+        "kbt build",
+    ]
     assert build["steps"][-1]["if"] == "${{ !cancelled() && steps.build.outcome != 'skipped' }}"
     assert deploy["if"] == "${{ !cancelled() && needs.build.outputs.published == 'success' }}"
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
@@ -229,6 +234,44 @@ def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installe
     harness = module._own_source(Path("/p"))
     assert harness.source == source
     assert harness.pip_requirement() == pip
+
+
+@pytest.mark.parametrize(
+    ("source", "harness"),
+    [
+        ({}, f"git+{module._REPOSITORY}"),
+        ({"path": "/home/me/kbt"}, f"git+{module._REPOSITORY}"),
+        ({"path": "third party/kbt"}, "./third party/kbt"),
+        ({"git": "https://h/a/b.git", "rev": "0f"}, "git+https://h/a/b.git@0f"),
+        ({"url": "https://h/x.whl"}, "https://h/x.whl"),
+    ],
+)
+def test_the_workflow_and_its_cells_get_the_package_where_there_is_no_release(
+    folder, monkeypatch, source, harness
+):
+    package = folder / "third party/kbt/pyproject.toml"
+    package.parent.mkdir(parents=True)
+    package.write_text("[project]\n")
+    monkeypatch.setattr(module, "_own_source", lambda root: Harness(source=source))
+    assert kbt("init") == 0
+    workflow = (folder / ".github/workflows/benchmarks.yml").read_text()
+
+    assert yaml.safe_load(workflow)["env"] == {"HARNESS": harness}
+    assert "Once the package is on PyPI" in workflow
+    before = contents(folder)
+    assert kbt("upgrade", "--harness", harness) == 0  # as the workflow does in its checkout
+    own = not harness.endswith(module._REPOSITORY)
+    assert (contents(folder) == before) is own
+    code = (folder / "softmax/impls/torch_softmax.md").read_text()
+    assert (f'git = "{module._REPOSITORY}"' in code) is not own
+    assert kbt("check") == 0
+
+
+def test_the_repository_of_the_workflow_is_this_packages():
+    assert (
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+        == module._REPOSITORY
+    )
 
 
 @pytest.mark.network
