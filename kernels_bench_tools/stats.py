@@ -7,18 +7,30 @@ interval is Student's, computed from the medians of the groups.
 
 from __future__ import annotations
 
+import importlib
 import statistics
 from collections.abc import Sequence
 from functools import cache
 from math import atan, comb, cos, exp, hypot, inf, log, pi, sin, sqrt
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from kernels_bench_tools.records.record import TICK_MS
 from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Estimate, Verdict
 
-_Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    _Array = NDArray[np.float64]
+else:
+
+    class np:  # noqa: N801
+        """Imports numpy when it is used: a build in which nothing changed computes nothing."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(importlib.import_module("numpy"), name)
+
+    np = np()
 
 CONFIDENCE = 0.95
 """Coverage of all intervals in the report."""

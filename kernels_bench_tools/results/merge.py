@@ -9,7 +9,6 @@ from statistics import median
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from kernels_bench_tools.records.outcome import WORST_LAST, one_line, reason_of
 from kernels_bench_tools.records.record import (
@@ -24,7 +23,13 @@ from kernels_bench_tools.records.record import (
     Timing,
 )
 from kernels_bench_tools.records.summary import Estimate
-from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
+from kernels_bench_tools.stats import (
+    CONFIDENCE,
+    HALF_TICK_MS,
+    hierarchical_median,
+    median_interval,
+    widened,
+)
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 _Value = TypeVar("_Value")
@@ -100,6 +105,8 @@ def resolution(latencies: Iterable[Latency]) -> float:
 
 def samples(latency: Latency) -> Sequence[float]:
     """Return samples with the recorded median; if some were left out, the others' spread gives the same interval."""
+    import numpy as np  # not before: a build in which nothing changed computes nothing
+
     times = np.asarray(latency.raw_times, dtype=np.float64)
     if len(times) == 0 or times.min() <= 0:
         return [latency.p50]
