@@ -28,7 +28,6 @@ from kernels_bench_tools.measure.modes import TimedFunction, changing, in_mode, 
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
 from kernels_bench_tools.measure.timing.calls import TimedCalls
-from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.records.build import FORWARD
 from kernels_bench_tools.records.record import Environment, Flag, HubKernel, Milliseconds
 
@@ -208,7 +207,7 @@ def _foreign_state(one: Any, *, inside: bool = False) -> list[str]:
 
 def _is_plain(value: Any) -> bool:
     kind = type(value)
-    harness = (CoreWaits, Guard, InputSets, Operator, TimedFunction, Workload)
+    harness = (Guard, InputSets, Operator, TimedFunction, Workload)
     return kind in harness or (type(kind) is type and bool(kind.__flags__ & _IMMUTABLE_TYPE))
 
 

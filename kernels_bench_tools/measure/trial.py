@@ -10,10 +10,12 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 import torch
@@ -33,9 +35,9 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
-from kernels_bench_tools.measure.judge.changing_inputs import after, turns
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after, turns
 from kernels_bench_tools.measure.judge.guard import ELSEWHERE
-from kernels_bench_tools.measure.judge.remote import RemoteCandidate
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
 from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
@@ -51,15 +53,17 @@ from kernels_bench_tools.measure.operator import (
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
-from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
+from kernels_bench_tools.measure.timing.measure import WARM_CALLS, TimingResult, measure_calls
+from kernels_bench_tools.measure.timing.sampling import affordable
 from kernels_bench_tools.records.build import FORWARD
 from kernels_bench_tools.records.record import REJECTING, Failure, Flag, Status, Work
 from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 
-BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
-"""A call takes at most this much longer by this process's clock than by the candidate's: messages take 0.1 ms, and on
-the CPU threads of both processes wait for the same cores."""
+BOUND_FACTOR, BOUND_MS = 1.25, 0.5
+"""A call on a GPU takes at most this much longer by this process's clock than by the candidate's."""
+HARNESS_SECONDS = 0.1
 CLOCKED_AGAIN, CLOCKED_CALLS, CLOCK_PAUSE_SECONDS = 40, 5, 0.05
 """If a call took longer: how often further calls are made, how many in a row, with a pause between. The first call after a
 pause waits for threads and cores to wake up; one of the row, chosen at random, counts."""
@@ -198,12 +202,29 @@ def _run(
     turning = changed if turns(operator, inputs) else ()
     copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
-    candidate.prepare(sets)
     most = calls_at_once(sum(map(size_in_bytes, like)), device)
     batches = Batches(candidate, sets, keep=_own, most=most)
-    found = trial.timing = measure_calls(
-        batches, device, clocks=session.clocks, processes=2 if session.separate else 1
-    )
+    with ExitStack() as stack:
+        harness_ms = None
+        if isinstance(candidate, RemoteCandidate) and not device.startswith("cuda"):
+            overwritten = [
+                n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
+            ]
+            idle = partial(
+                _idle_calls, inputs, changed, sets, turning, operator.whole_rows, overwritten, like
+            )
+            harness = stack.enter_context(forked(idle))
+            harness_ms = partial(_overhead_ms, Batches(harness, sets))
+            for remote in (harness, candidate):
+                remote.share_outputs(like)
+        candidate.prepare(sets)
+        found = trial.timing = measure_calls(
+            batches,
+            device,
+            clocks=session.clocks,
+            processes=2 if session.separate else 1,
+            harness_ms=harness_ms,
+        )
     trial.add(found.flags)
     late = _exceeds_clock(found, batches) if session.separate else {}
     given = partial(operator.made_inputs, workload, device)
@@ -223,9 +244,49 @@ def _run(
     if kernels and found.kernels and not any(re.search(kernels, kernel.name) for kernel in found.kernels):
         trial.add([Flag.FALLBACK])
     trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
-    reasons |= {Flag.STREAM_ESCAPE: found.note, Flag.FALLBACK: f"no kernel matches {kernels!r}"}
+    reasons |= {
+        Flag.STREAM_ESCAPE: found.note,
+        Flag.TIMER_TAMPER: reasons.get(Flag.TIMER_TAMPER, found.note),
+        Flag.FALLBACK: f"no kernel matches {kernels!r}",
+    }
     trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
     trial.peak_bytes = candidate.peak_bytes()
+
+
+def _idle_calls(
+    inputs: Inputs,
+    positions: Sequence[int],
+    sets: int,
+    turning: Sequence[int],
+    whole: Collection[int],
+    overwritten: Sequence[int],
+    like: Sequence[Tensor],
+) -> TimedCalls:
+    """Return calls of a function that returns what it has, on inputs of the same sizes."""
+    outputs = tuple(torch.zeros(one.shape, dtype=one.dtype) for one in like)
+
+    def idle(*given: Any) -> Any:
+        for position in positions:  # as a call does, which leaves nothing else in the caches
+            given[position].clone()
+        return outputs
+
+    own = {*positions, *overwritten}
+    made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
+    changing_sets = InputSets(made, positions, turn=bool(turning), whole=whole, overwritten=overwritten)
+    return TimedCalls(idle, changing_sets, "cpu")
+
+
+def _overhead_ms(harness: Batches) -> float | None:
+    """Return the milliseconds that the harness needs for a call: messages, the change, and the copy of the output.
+
+    None if no call was without a wait for a core.
+    """
+    draw, start = harness.draw(Method.CLOCK), time.perf_counter()
+    draw(WARM_CALLS)
+    harness.begin_sample()
+    draw(affordable(HARNESS_SECONDS, (time.perf_counter() - start) / WARM_CALLS))
+    harness.end_sample()
+    return median(harness.overheads) if harness.overheads else None
 
 
 def _own(output: Any) -> Any:
@@ -279,23 +340,25 @@ def judge_timed_calls(
 
 
 def _exceeds_clock(found: TimingResult, batches: Batches) -> dict[Flag, str]:
-    """Return ``timer_tamper`` if reported times are too short for what this process's clock measured, with the reason.
+    """Return ``timer_tamper`` if a GPU's times are too short for what this process's clock measured, with the reason.
 
     Makes further calls if one took longer: one that is fast enough, and whose output is right, suffices. If none is
     while processes of this machine wait for a core, that is ``disturbed``.
     """
-    reported, slack, hot = found.latency.p50, CPU_BOUND_MS, found.quantities is not None
-    if found.quantities is not None:  # a call takes at most the host's part and the device's
-        host, e2e = found.quantities.host_submit, found.quantities.e2e
-        reported = min(e2e.p50 if e2e else 0.0, reported + (host.p50 if host else 0.0))
-        slack = BOUND_MS
-    bound = BOUND_FACTOR * reported + slack
+    if found.quantities is None:
+        return {}
+    host, e2e = (
+        found.quantities.host_submit,
+        found.quantities.e2e,
+    )  # a call takes at most the host's part and the device's
+    reported = min(e2e.p50 if e2e else 0.0, found.latency.p50 + (host.p50 if host else 0.0))
+    bound = BOUND_FACTOR * reported + BOUND_MS
     start, waited = time.perf_counter(), cpu_pressure() or 0.0
     for _ in range(CLOCKED_AGAIN):
         if min(batches.clocked_here, default=0.0) <= bound:
             return {}
         time.sleep(CLOCK_PAUSE_SECONDS)
-        batches.clock(CLOCKED_CALLS, hot=hot)
+        batches.clock(CLOCKED_CALLS)
     share = ((cpu_pressure() or 0.0) - waited) / (time.perf_counter() - start)
     if share > MAX_PRESSURE:
         return {Flag.DISTURBED: f"processes waited {share:.0%} of the time for a core"}

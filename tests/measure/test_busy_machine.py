@@ -53,7 +53,6 @@ def test_a_row_of_a_busy_machine_is_flagged_with_the_reason() -> None:
 
     assert Flag.DISTURBED in found.flags
     assert "of the time for a core" in found.note
-    assert "involuntary switches" in found.note
     assert time.monotonic() - start < 30
 
 
@@ -80,7 +79,7 @@ def test_a_disturbed_row_is_measured_again() -> None:
 
 
 def test_a_thread_that_waits_for_another_one_does_not_wait_for_a_core() -> None:
-    waits = CoreWaits()
+    waits = CoreWaits(os.getpid())
     time.sleep(0.2)
 
     assert not waits.read(1).disturbed

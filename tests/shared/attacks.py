@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
@@ -31,10 +30,10 @@ from kernels_bench_tools.measure.candidate import Called, Candidate
 from kernels_bench_tools.measure.correctness import compare
 from kernels_bench_tools.measure.judge import changing_inputs, remote
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
+from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import Operator, Tolerance
 from kernels_bench_tools.measure.timing import calls
-from kernels_bench_tools.measure.timing.calls import Timed, TimedCalls
-from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.operators.layer_norm import OPERATOR
 from kernels_bench_tools.records.build import CellContext
 
@@ -80,18 +79,22 @@ def with_backward(forward_pass, backward_pass):
     return Function.apply
 
 
+def on_cpu(function):
+    """Measure on calls that are long enough for the judge's clock."""
+    return on_smoke(function, workloads="cpu")
+
+
+def on_cpu_after(change):
+    return lambda function: run_benchmark("layer_norm", load=lambda: (change(), function)[1], workloads="cpu")
+
+
 def on_smoke(function, operator="layer_norm", **options):
     return run_benchmark(operator, function, **options)
 
 
-def in_batch(*_):
-    """Return whether the function that asks was called by a batch of timed calls."""
-    return sys._getframe(2).f_code.co_name == "_by_clock"
-
-
 def timed(*_):
     """Return whether the function that asks was called by a timed call."""
-    return sys._getframe(2).f_code.co_name in {"_by_clock", "clocked"}
+    return sys._getframe(2).f_code.co_name == "clocked"
 
 
 def when(condition, cheat=garbage):
@@ -227,9 +230,9 @@ def method_of_an_object():
     @on_smoke
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
-        if in_batch() and "_by_clock" not in vars(found):
-            ordinary = found._by_clock
-            replace(found, "_by_clock", lambda *arguments: ordinary(*arguments) / 50)
+        if timed() and "clocked" not in vars(found):
+            ordinary = found.clocked
+            replace(found, "clocked", lambda *arguments: ordinary(*arguments) / 50)
             replace(found, "finish", dict)
         return right(*inputs)
 
@@ -238,9 +241,9 @@ def class_of_an_object():
     @on_smoke
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
-        if in_batch() and type(found) is Candidate:
-            ordinary = Candidate._by_clock
-            methods = {"_by_clock": lambda self, *arguments: ordinary(self, *arguments) / 50}
+        if timed() and type(found) is Candidate:
+            ordinary = Candidate.clocked
+            methods = {"clocked": lambda self, *arguments: ordinary(self, *arguments) / 50}
             found.__class__ = attacked(type("Fast", (Candidate,), methods))
         return right(*inputs)
 
@@ -250,7 +253,7 @@ def inputs_known_before_the_call():
 
     @on_smoke
     def function(*inputs):
-        if not in_batch():
+        if not timed():
             return right(*inputs)
         sets = sys._getframe(1).f_locals["self"].sets
         if "following" not in vars(sets):
@@ -282,14 +285,14 @@ def computed_later(begin=id):
     hook = type("Hook", (), {"__getitem__": staticmethod(begin)})()
 
     def later(*inputs):
-        if not in_batch():
+        if not timed():
             return right(*inputs)
         output = torch.empty_like(inputs[0])
         waiting.append((output, inputs))
         hook[signal.SIGALRM]
         return output
 
-    on_smoke(later)
+    on_cpu(later)
 
 
 def computed_after_the_call():
@@ -315,55 +318,18 @@ def computed_by_a_method_of_the_output():
     computed_later(begin)
 
 
-class Open(Tensor):
-    """Its class can be set back to ``Tensor``."""
-
-
-def computed_by_a_later_call():
-    kept = []
-
-    @on_smoke
-    def function(*inputs):
-        if not in_batch():
-            return right(*inputs)
-        output = torch.empty_like(inputs[0]).as_subclass(Open)
-        kept.append((output, tuple(map(torch.clone, inputs))))
-        last = len(batch_of(sys._getframe(1)).f_locals["changes"]) - 1
-        if sys._getframe(1).f_locals["number"] in (last, last - 10):
-            for one, given in kept:
-                one.__class__ = Tensor
-                attacked(one.copy_(right(*given)))
-            kept.clear()
-        return output
-
-
 def computed_by_an_idle_thread():
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()
 
     @on_smoke
     def function(x, *rest):
-        if not in_batch():
+        if not timed():
             return right(x, *rest)
         output = torch.empty_like(x)
         pool.submit(lambda: attacked(output[1:].copy_(right(x[1:], *rest))))
         output[:1] = right(x[:1], *rest)
         return output
-
-
-def computed_by_a_list():
-    given = []
-
-    class Outputs(list):
-        def __getitem__(self, number):  # when the judge asks for it
-            return right(*given[number])
-
-    def begin(_):
-        names = sys._getframe(2).f_locals
-        given[names["number"] :] = [tuple(map(torch.clone, waiting.pop()[1]))]
-        names["self"].outputs = attacked(Outputs())
-
-    computed_later(begin)
 
 
 def computed_by_a_signal():
@@ -401,14 +367,8 @@ def computed_by_a_property():
 # Work before the call: its inputs are known
 
 
-def batch_of(frame):
-    while frame and "changes" not in frame.f_locals:
-        frame = frame.f_back
-    return frame
-
-
-def output_ahead(sets, turn, change):
-    inputs = tuple(value.clone() for value in sets._sets[turn % len(sets._sets)])
+def output_ahead(sets, change):
+    inputs = tuple(value.clone() for value in sets._sets[sets._turn % len(sets._sets)])
     changing_inputs.change(inputs, [0], change)
     return attacked(right(*inputs))
 
@@ -431,7 +391,7 @@ def computed_while_inputs_change():
         return ordinary_clone(tensor)
 
     def function(*inputs):
-        return attacked(ahead.pop()) if ahead and in_batch() else right(*inputs)
+        return attacked(ahead.pop()) if ahead and timed() else right(*inputs)
 
     Tensor.clone = clone
     on_smoke(function)
@@ -479,13 +439,81 @@ def call_replaced():
     on_smoke(garbage)
 
 
-def batch_replaced():
-    def batch(self, method, changes, *_):
-        self.outputs = [garbage(*self.sets.following(change)) for change in changes]
-        return Timed([Call(1e-4) for _ in changes], [])
+def timing_replaced():
+    def clocked(self, change):
+        self.outputs = [right(*self.sets.following(change))]
+        return 1e-3
 
-    replace(TimedCalls, "batch", wraps(TimedCalls.batch)(batch))
-    on_smoke(right)
+    replace(TimedCalls, "clocked", wraps(TimedCalls.clocked)(clocked))
+    on_cpu(right)
+
+
+# Work beside the call: the message has been read, or the answer is not yet sent
+
+
+def computed_ahead(hook):
+    """Measure a function whose work is done by what ``hook`` replaces: it gets a function of the candidate's sets and a change."""
+    ready, found = [], []
+
+    def compute_ahead(change):
+        if found:
+            ready[:] = [output_ahead(found[0], change)]
+
+    @on_cpu_after(lambda: hook(compute_ahead))
+    def function(*inputs):
+        if timed() and not found:
+            found.append(sys._getframe(1).f_locals["self"].sets)
+        return ready.pop() if ready and timed() else right(*inputs)
+
+
+def computed_when_the_message_is_read():
+    def hook(compute_ahead):
+        receive = Connection.recv_bytes
+
+        def received(self, *rest):
+            message = receive(self, *rest)
+            if b'"clocked"' in message:
+                compute_ahead(json.loads(message)["arguments"][0])
+            return message
+
+        Connection.recv_bytes = received
+
+    computed_ahead(hook)
+
+
+def computed_by_a_finalizer_of_tensors():
+    def hook(compute_ahead):
+        def freed(tensor):
+            if sys._getframe(1).f_code.co_name == "changed":
+                compute_ahead(0)
+
+        Tensor.__del__ = freed
+
+    computed_ahead(hook)
+
+
+def computed_when_the_output_is_stored():
+    store = SharedOutputs.store
+
+    def stored(self, output):
+        compute()
+        return store(self, output)
+
+    SharedOutputs.store = stored
+    computed_later()
+
+
+def another_program_with_a_slow_clock():
+    if "SLOW" not in os.environ:
+        script, code = Path("slow.py"), "import sys, time, runpy\nclock = time.perf_counter_ns\n"
+        code += "start = clock()\ntime.perf_counter_ns = lambda: start + (clock() - start) // 4\n"
+        script.write_text(
+            f"{code}sys.argv[:] = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+        )
+        os.environ["SLOW"] = "1"
+        attacked(os.execv(sys.executable, [sys.executable, str(script), sys.argv[0]]))
+    attacked()
+    on_cpu(right)
 
 
 def serve_replaced():
@@ -497,53 +525,6 @@ def serve_replaced():
     replace(harness, "serve", serve)
     replace(remote, "serve", serve)
     on_smoke(garbage)
-
-
-def work_of_later_calls(as_slow_as_alone_ns=0):
-    """Do the work of several calls in the first; with nanoseconds, the others then wait as long as a call takes."""
-    done = []
-
-    @on_smoke
-    def function(*inputs):
-        start, frame = time.perf_counter_ns(), sys._getframe(1)
-        if not in_batch():
-            return right(*inputs)
-        number = frame.f_locals["number"]
-        if not done and (not as_slow_as_alone_ns or number == 0):
-            changes, sets = batch_of(frame).f_locals["changes"], frame.f_locals["self"].sets
-            most = len(changes) if as_slow_as_alone_ns else min(10, len(changes) - number)
-            ahead = range(1, min(most, len(sets._sets)))
-            outputs = [output_ahead(sets, sets._turn + later - 1, changes[number + later]) for later in ahead]
-            done[:] = [*reversed(outputs), right(*inputs)]
-        output = done.pop() if done else right(*inputs)
-        while time.perf_counter_ns() - start < as_slow_as_alone_ns:
-            pass
-        return output
-
-
-def computed_when_an_output_is_freed():
-    ready, kept, first = [], [], [0]
-
-    def freed(_):
-        frame = sys._getframe(1)
-        if frame.f_code.co_name == "change_next":
-            ready[:] = [attacked(right(*frame.f_locals["self"]._next))]
-            return
-        batch = batch_of(frame)
-        sets = batch and batch.f_locals["self"].sets
-        if sets and sets._turn - first[0] < len(batch.f_locals["changes"]):
-            ready[:] = [output_ahead(sets, sets._turn, batch.f_locals["changes"][sets._turn - first[0]])]
-
-    @on_smoke
-    def function(*inputs):
-        frame = sys._getframe(1)
-        if not timed():
-            return right(*inputs)
-        if frame.f_locals.get("number") == 0:
-            first[0] = frame.f_locals["self"].sets._turn - 1
-        output = ready.pop() if ready else right(*inputs)
-        kept[:] = [weakref.ref(output, freed)]
-        return output
 
 
 def computed_when_garbage_is_collected():

@@ -72,7 +72,7 @@ ATTACKS = {
     "half_of_the_work_when_timed": stale("when(timed, half_of_the_work)"),
     "timed_by_caller": stale("when(timed)"),
     "timed_by_stack": stale(
-        "import traceback\nwhen(lambda *_: any(frame.name == 'batch' for frame in traceback.extract_stack()))"
+        "import traceback\nwhen(lambda *_: any(frame.name == 'clocked' for frame in traceback.extract_stack()))"
     ),
     # Wrong between any two calls that follow fast, which those of the check do on a quiet machine.
     "timed_by_gaps": Attack("timed_by_gaps()", {*REJECTED, Status.INCORRECT}, f"stale_output|{WRONG}"),
@@ -80,7 +80,9 @@ ATTACKS = {
     "timed_by_harness_objects": stale(
         "when(lambda *_: any(type(found) is Candidate and len(found.sets.all[0]) for found in gc.get_objects()))"
     ),
-    "timed_by_frames": stale("when(lambda *_: {'number', 'change'} <= sys._getframe(2).f_locals.keys())"),
+    "timed_by_frames": stale(
+        "when(lambda *_: {'self', 'change', 'start'} <= sys._getframe(2).f_locals.keys())"
+    ),
     "timed_by_poisoned_memory": stale("when(unwritten_memory)"),
     # 2: functions of the process replaced
     "cheap_reference": wrong("replace_reference()\non_smoke(garbage)"),
@@ -102,9 +104,7 @@ ATTACKS = {
     "inputs_known_before_the_call": tampering("inputs_known_before_the_call()"),
     "computed_after_the_call": tampering("computed_after_the_call()"),
     "computed_by_a_method_of_the_output": stale("computed_by_a_method_of_the_output()"),
-    "computed_by_a_later_call": stale("computed_by_a_later_call()"),
     "computed_by_an_idle_thread": Attack("computed_by_an_idle_thread()", REJECTED, "thread_injection"),
-    "computed_by_a_list": stale("computed_by_a_list()"),
     "computed_by_a_signal": tampering("computed_by_a_signal()"),
     "computed_by_the_garbage_collector": tampering("computed_by_the_garbage_collector()"),
     "computed_by_a_mode": Attack("computed_by_a_mode()", REJECTED, "lazy_output"),
@@ -115,7 +115,16 @@ ATTACKS = {
     "inputs_without_changes": tampering("inputs_without_changes()"),
     "case_replaced": wrong("case_replaced()"),
     "call_replaced": stale("call_replaced()"),
-    "batch_replaced": tampering("batch_replaced()"),
+    "timing_replaced": tampering("timing_replaced()"),
+    **{
+        name: Attack(f"{name}()", {*REJECTED, Status.DISTURBED}, "timer_tamper|disturbed")
+        for name in (
+            "computed_when_the_message_is_read",
+            "computed_by_a_finalizer_of_tensors",
+            "computed_when_the_output_is_stored",
+            "another_program_with_a_slow_clock",
+        )
+    },
     "serve_replaced": failed("serve_replaced()", "holds no record", Status.INVALID),
     # 3: records that nobody measured
     "file_without_benchmark": unjudged("write()"),
@@ -136,15 +145,7 @@ ATTACKS = {
     "baselines_name": wrong("attacked()\non_smoke(garbage, impl_name='torch_layer_norm')"),
     "another_context": wrong("change_context(implementation='torch_layer_norm')\non_smoke(garbage)"),
     "without_the_judge": unjudged("change_context(judge='')\non_smoke(right)"),
-    # Knowing what later calls will get
-    "work_of_later_calls": Attack(
-        "work_of_later_calls()", {*REJECTED, Status.DISTURBED}, "stream_escape|disturbed"
-    ),
-    "work_of_later_calls_as_slow_as_calls_alone": Attack(
-        "work_of_later_calls(5000)", {*REJECTED, Status.DISTURBED}, "stream_escape|disturbed"
-    ),
-    "computed_when_an_output_is_freed": stale("computed_when_an_output_is_freed()"),
-    "computed_when_garbage_is_collected": stale("computed_when_garbage_is_collected()"),
+    "computed_when_garbage_is_collected": tampering("computed_when_garbage_is_collected()"),
     "wrong_forward_pass": wrong(
         "attacked()\non_smoke(with_backward(garbage, gradients_of_right), mode='bwd')"
     ),
@@ -152,7 +153,7 @@ ATTACKS = {
     # A hand-written conversation
     "impossible_times": failed("conversation(-1.0)", "no valid answer to 'call'"),
     "negative_times": failed("lying(b'-1.0')", "no valid answer to 'call'"),
-    "times_of_zero": failed("lying(b'0.0')", "no valid answer to 'batch'"),
+    "times_of_zero": failed("lying(b'0.0')", "no valid answer to 'clocked'"),
     "no_times": failed("lying(b'NaN')", "Broken pipe|no valid answer"),
     "endless_times": failed("lying(b'1e400')", "Broken pipe|no valid answer"),
     "too_short_times": tampering("lying(b'0.000001')"),
@@ -247,7 +248,7 @@ on_smoke(function, workloads="cpu")
 ONE_OF_EACH_KIND = {
     *(
         "kept_by_some_elements",
-        "work_of_later_calls",
+        "computed_when_the_message_is_read",
         "right_for_n_calls",
         "timed_by_stack",
         "reference_in_load",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import secrets
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -145,3 +148,43 @@ def poison_memory(like: Tensor, device: str | None = None) -> None:
         return
     for block in blocks:
         block.fill_(value)
+
+
+class SharedOutputs:
+    """Memory of two processes for the output of one call on a CPU, whose tensors have these dtypes and shapes."""
+
+    def __init__(self, kinds: Sequence[tuple[torch.dtype, Sequence[int]]], file: int = -1) -> None:
+        sizes = [torch.Size(shape).numel() * dtype.itemsize for dtype, shape in kinds]
+        starts = [0]
+        for size in sizes:
+            starts.append(-(-(starts[-1] + size) // _ALIGNMENT) * _ALIGNMENT)
+        if file < 0:
+            file = os.memfd_create("outputs")
+            os.truncate(file, starts[-1] + 1)
+        self.file = file
+        """Descriptor that the other process needs, too; the side that made it closes it."""
+        self._memory = torch.frombuffer(mmap.mmap(file, starts[-1] + 1), dtype=torch.uint8)
+        self._stored = self._memory[starts[-1] :]
+        self._views = [
+            self._memory[start : start + size].view(dtype).view(tuple(shape))
+            for start, size, (dtype, shape) in zip(starts, sizes, kinds, strict=False)
+        ]
+
+    def store(self, output: Any) -> bool:
+        """Copy an output there; return whether it is of these kinds, and no tensor of a type of its own."""
+        given = output if type(output) in (tuple, list) else (output,)
+        fits = len(given) == len(self._views) and all(
+            type(one) in (Tensor, Parameter) and one.shape == view.shape and one.dtype == view.dtype
+            for one, view in zip(given, self._views, strict=False)
+        )
+        for view, one in zip(self._views, given, strict=False) if fits else ():
+            view.copy_(one)
+        self._stored.fill_(fits)
+        return fits
+
+    @property
+    def output(self) -> Any:
+        """The output as it is now; None if it was none of these kinds."""
+        if not self._stored.item():
+            return None
+        return self._views[0] if len(self._views) == 1 else tuple(self._views)

@@ -6,13 +6,19 @@ handles, without a copy. The process of the candidate is not trusted: what it se
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -22,8 +28,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.judge.memory import lazy_reason
+from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
 from kernels_bench_tools.records.record import Failure, Record, Status
 
@@ -35,7 +42,7 @@ _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
-    *("open", "make_ahead", "batch", "change_next", "clocked", "output", "watch_waits", "waits"),
+    *("open", "make_ahead", "batch", "change_next", "clocked", "output"),
 )
 _HINTS = MappingProxyType(
     {
@@ -99,25 +106,64 @@ def wait_for_turn(connection: Connection) -> None:
         raise JudgeError(msgspec.json.decode(message, type=_Request).arguments[0])
 
 
-def serve(candidate: Candidate, connection: Connection) -> list[Record]:
+def serve(candidate: TimedCalls, connection: Connection) -> list[Record]:
     """Call the candidate as the other side asks, until that has the records of all workloads; return them."""
+    readable = _readable(connection)
     with torch.no_grad():
         while True:
-            end = time.perf_counter() + _SPIN_SECONDS
-            while not connection.poll(0) and time.perf_counter() < end:
-                pass
+            _spin(readable)
             request = msgspec.json.decode(connection.recv_bytes(), type=_Request)
             if request.method == "print":
                 print(request.arguments[0], end="", flush=True)
             elif request.method == "fail":
                 raise JudgeError(request.arguments[0])
+            elif request.method == "share":
+                kinds = [(_DTYPES[dtype], shape) for dtype, shape in request.arguments]
+                file = recv_handle(connection)
+                candidate.share(SharedOutputs(kinds, file))
+                os.close(file)
             elif request.method == "records":
                 return msgspec.convert(request.arguments[0], list[Record])
             else:
                 _answer(candidate, connection, request)
 
 
-def _answer(candidate: Candidate, connection: Connection, request: _Request) -> None:
+def _readable(connection: Connection) -> Callable[[int], list[Any]]:
+    found = select.poll()  # a tenth of the time of the connection's own
+    found.register(connection.fileno(), select.POLLIN)
+    return found.poll
+
+
+def _spin(readable: Callable[[int], list[Any]]) -> None:
+    """Wait for a message, for a while without sleeping."""
+    end = time.perf_counter() + _SPIN_SECONDS
+    while not readable(0) and time.perf_counter() < end:
+        pass
+
+
+@contextmanager
+def forked(make: Callable[[], TimedCalls]) -> Iterator[RemoteCandidate]:
+    """Serve what ``make`` returns from a copy of this process, which is on a CPU."""
+    here, there = Pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            here.close()
+            torch.set_num_threads(1)  # the copy has no other threads, and would wait for them
+            serve(make(), there)
+        os._exit(0)
+    there.close()
+    try:
+        remote = RemoteCandidate(here)
+        remote.pid = child
+        yield remote
+    finally:
+        here.close()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _answer(candidate: TimedCalls, connection: Connection, request: _Request) -> None:
     buffers: list[bytes] = []
     try:
         hints = list(_HINTS[request.method].values())
@@ -164,6 +210,23 @@ class RemoteCandidate:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own:
+            credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.pid = int.from_bytes(credentials[:4], sys.byteorder)
+        self._shared: SharedOutputs | None = None
+
+    def share_outputs(self, like: Sequence[Tensor]) -> None:
+        """Have outputs like these put where this process sees them, without a request for them."""
+        self._shared = SharedOutputs([(one.dtype, one.shape) for one in like])
+        self._send(_Request("share", [[str(one.dtype), list(one.shape)] for one in like]))
+        send_handle(self._connection, self._shared.file, 0)
+        os.close(self._shared.file)
+
+    def output(self, number: int) -> Any:
+        """Return an output of the last batch; on a CPU that of the last call, which later ones overwrite."""
+        if self._shared is not None and (found := self._shared.output) is not None:
+            return found
+        return self._request("output", number)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in _METHODS:

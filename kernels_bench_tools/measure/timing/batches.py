@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernels_bench_tools.measure.judge.changing_inputs import new_change
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
+from kernels_bench_tools.measure.timing.cpu import counted_waits
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import Failure, Status
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
 calls, the least that changes a median, passes on one workload in one process of 64."""
+MOST_WAIT_NS = 100_000
+"""After a longer wait for a core, caches are cold. With ten busy programs on two cores three of four calls wait less."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Batches:
         self.calls, self._keep, self._most = calls, keep, min(PICKED, max(2, most))
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
+        self.overheads: list[float] = []
+        """Of the sample's calls on a CPU: milliseconds from the request to the answer, less those that were reported, and less
+        those of waiting for a core. Without calls that waited long."""
         self.clocked_here: list[float] = []
         """Milliseconds by this process's clock of the clocked calls whose outputs are taken."""
         self.escaped: list[str] = []
@@ -70,13 +77,32 @@ class Batches:
         if keep:
             self._others += self._random
         self._random.clear()
+        self.overheads.clear()
         self._seen, self._sampling = 0, True
 
     def end_sample(self) -> None:
         self._sampling = False
 
     def draw(self, method: Method) -> Callable[[int], list[Call]]:
-        return partial(self._cold, method)
+        return self._alone if method is Method.CLOCK else partial(self._cold, method)
+
+    def _alone(self, count: int) -> list[Call]:
+        found: list[Call] = []
+        with counted_waits({self.calls.pid, os.getpid()}) as waited_ns:
+            for _ in range(count):
+                change = new_change()
+                where = self._given(change)
+                if not self.state().repeatable:
+                    self.calls.make_ahead(1)  # before their process knows how they change
+                before, start = waited_ns(), perf_counter_ns()
+                ms = self.calls.clocked(change)
+                overhead = (perf_counter_ns() - start) / 1e6 - ms
+                if (waited := waited_ns() - before) < MOST_WAIT_NS:
+                    self.overheads.append(overhead - waited / 1e6)
+                if self._sampling:
+                    self._pick([where])
+                found.append(Call(ms))
+        return found
 
     def _cold(self, method: Method, count: int) -> list[Call]:
         found: list[Call] = []
@@ -106,17 +132,17 @@ class Batches:
             self._others.append(self._take(0, len(self.changes[0]), number))
         return timed.calls
 
-    def clock(self, count: int, *, hot: bool = False) -> list[Call]:
-        """Time this many calls, each alone, by the clock of their process and by this one's; ``hot``: with the first set."""
+    def clock(self, count: int) -> list[Call]:
+        """Time this many calls of the first set, each alone, by the clock of their process and by this one's."""
         calls = []
         taken = random.SystemRandom().randrange(count)
         for number in range(count):
             change = new_change()
-            where = self._given(change, hot=hot)
-            self.calls.make_ahead(1, hot=hot)  # frees what the call before got, too
-            self.calls.change_next(change, hot=hot)
+            where = self._given(change, hot=True)
+            self.calls.make_ahead(1, hot=True)  # frees what the call before got, too
+            self.calls.change_next(change)
             start = perf_counter_ns()
-            ms = self.calls.clocked()
+            ms = self.calls.clocked(0)
             ms_here = (perf_counter_ns() - start) / 1e6
             if number == taken:
                 self.clocked_here.append(ms_here)

@@ -6,7 +6,7 @@ another process: an implementation cannot know it before the calls are over.
 
 from __future__ import annotations
 
-import gc
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,16 +19,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
-from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
+from kernels_bench_tools.measure.judge.memory import SharedOutputs
+from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.caches import calls_at_once
-from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_state
+from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import CacheState, Milliseconds
 
 # Bound before an implementation can replace them.
 _synchronize = torch.cuda.synchronize
-_collect, _stop_collecting = gc.enable, gc.disable
 
 
 class Method(StrEnum):
@@ -38,15 +38,12 @@ class Method(StrEnum):
     HOT_KERNELS = "hot_kernels"
     HOST_SUBMIT = "host_submit"
     CLOCK = "clock"
-    """By the host's clock, for the CPU."""
+    """By the host's clock, for the CPU: each call is asked for alone."""
 
     @property
     def hot(self) -> bool:
         """Whether all calls of a batch have the same inputs, which change between batches."""
         return self in {Method.HOT_EVENTS, Method.HOT_KERNELS, Method.HOST_SUBMIT}
-
-
-_CLOCK = Method.CLOCK  # Python 3.11 looks members up by a function in Python
 
 
 @dataclass(frozen=True)
@@ -70,26 +67,18 @@ class Timed:
     clock_mhz: int = 0
 
 
-def _copied(output: Any, into: Any = None) -> Any:
-    """Return a copy of an output, in the memory of an earlier one if that is like it; None for one of another type.
-
-    A later call could make a tensor of that. Methods are those of the class: an output could have its own.
-    """
+def _copied(output: Any) -> Any:
+    """Return a copy of an output; None for one of another type, of which a later call could make a tensor."""
     if type(output) in (tuple, list):
-        fits = type(into) is tuple and len(into) == len(output)
-        return tuple(_copied(one, into[n] if fits else None) for n, one in enumerate(output))
-    if type(output) not in (Tensor, Parameter) or output.is_meta:
-        return None
-    if type(into) is Tensor and (into.shape, into.dtype) == (output.shape, output.dtype):
-        return Tensor.copy_(into, output)
-    return Tensor.clone(output)
+        return tuple(map(_copied, output))
+    return Tensor.clone(output) if type(output) in (Tensor, Parameter) and not output.is_meta else None
 
 
 class TimedCalls:
     """Times batches of calls of one function."""
 
     def __init__(self, function: Callable[..., Any], sets: InputSets, device: str) -> None:
-        self._device = device
+        self._device, self.pid = device, os.getpid()
         self.use(function, sets)
 
     def use(self, function: Callable[..., Any], sets: InputSets) -> None:
@@ -101,7 +90,7 @@ class TimedCalls:
         self._next: Inputs = ()
         self._last: Any = None
         """What the last call returned, on a CPU."""
-        self._waits = CoreWaits()
+        self._shared: SharedOutputs | None = None
         self._at_once = 1
         self._count = 0
         """Of timed calls."""
@@ -112,11 +101,7 @@ class TimedCalls:
 
     def open(self, *, hot: bool = False) -> TimerState:
         if not self._device.startswith("cuda"):
-            size = sum(map(size_in_bytes, tensors_of(self._function(*self.sets.first))))
-            at_once = calls_at_once(size, self._device)
-            if not self.sets.repeatable:  # each call of a batch has a set of its own; see ``make_ahead``
-                at_once = min(at_once, len(self.sets))
-            return TimerState(cache_state(self.sets.all), at_once, repeatable=self.sets.repeatable)
+            return TimerState(cache_state(self.sets.all), 1, repeatable=self.sets.repeatable)
         before = torch.cuda.memory_allocated()
         arguments = self.sets.first
         made_bytes = torch.cuda.memory_allocated() - before
@@ -135,16 +120,11 @@ class TimedCalls:
         return TimerState(CacheState.READ_FLUSH, self._at_once, *found)
 
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
-        """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own.
-
-        Also frees what the last call got, and stops the collection of garbage until the next call: both can run code of the
-        implementation, which could compute the output of a call whose change is known.
-        """
+        """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own."""
         self._next = ()
         for timer in self._timers.values():
             timer.clear()  # their memory is for the arguments
         self.sets.make_ahead(count, hot=hot)
-        _stop_collecting()
 
     def batch(
         self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
@@ -154,15 +134,6 @@ class TimedCalls:
         ``HOST_SUBMIT`` decides by itself how many, given ``device_ms`` and ``kernels`` of a call.
         """
         self._count += len(changes)
-        if method is _CLOCK:
-            outputs = list(self.outputs)
-            with self._waits:
-                calls = [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)]
-            # Only now: a call could replace it by a list that computes what it is asked for.
-            self.outputs = outputs
-            _collect()
-            return Timed(calls, [])
-        _collect()
         self.outputs = []
         timer = self._timers[method.hot]
         if method.hot:
@@ -175,55 +146,39 @@ class TimedCalls:
         self.outputs = timer.outputs
         return Timed(calls, list(timer.escaped.elements()), timer.clock_mhz)
 
-    def _by_clock(self, change: int, number: int, outputs: list[Any]) -> float:
-        inputs = self.sets.following(change)
-        _collect()
-        start = perf_counter_ns()
-        # Within the time: both freeing an output and collecting garbage can run code of the implementation.
-        self._last = None
-        output = self._function(*inputs)
-        _stop_collecting()
-        ms = (perf_counter_ns() - start) / 1e6
-        self._last = output
-        # A copy: with all outputs alive, each call would wait for new pages from the system.
-        if number < len(outputs):
-            outputs[number] = _copied(output, outputs[number])
-        else:
-            outputs.append(_copied(output))
-        return ms
-
     def _following(self) -> Inputs:
         return self.sets.following(next(self._changes))
 
-    def change_next(self, number: int, *, hot: bool = False) -> None:
-        """Change the inputs of the next clocked call: those of the next set in turn, or of the first."""
-        self._next = self.sets.changed(0, number) if hot else self.sets.following(number)
+    def change_next(self, number: int) -> None:
+        """Change the first set, for the next clocked call."""
+        self._next = self.sets.changed(0, number)
         self.outputs = []
         self._synchronize()
 
-    def clocked(self) -> Milliseconds:
-        """Make one call; return its milliseconds, up to the end of its work on the device."""
-        _collect()
+    def share(self, outputs: SharedOutputs) -> None:
+        """Put the output of each clocked call there."""
+        self._shared = outputs
+
+    def clocked(self, change: int) -> Annotated[float, Meta(gt=0, le=1e9)]:
+        """Make one call; return its milliseconds, up to the end of its work on the device.
+
+        With a ``change`` other than 0 its inputs are the next set in turn after it, else what was changed before.
+        """
+        self._count += 1
+        if change:
+            self._next = self.sets.following(change)
         start = perf_counter_ns()
-        # As in a batch. Freed earlier, its memory would have to be got from the system again.
-        self._last = None
+        self._last = None  # freeing an output is part of a call
         output = self._function(*self._next)
         self._synchronize()
-        _stop_collecting()
         ms = (perf_counter_ns() - start) / 1e6
-        if self._device.startswith("cuda"):
+        if self._shared is not None and self._shared.store(output):
+            self._last = output
+        elif self._device.startswith("cuda"):
             self.outputs = [output]
         else:
-            self.outputs, self._last = [_copied(output)], output
-        _collect()
+            self._last, self.outputs = output, [_copied(output)]
         return ms
 
     def output(self, number: int) -> Any:
         return self.outputs[number]
-
-    def watch_waits(self) -> None:
-        """Count in the following batches how long threads wait for a core."""
-        self._waits = CoreWaits()
-
-    def waits(self, samples: int) -> Waiting:
-        return self._waits.read(samples)

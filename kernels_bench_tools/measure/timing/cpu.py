@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os import listdir
-from resource import RUSAGE_SELF, getrusage
+from pathlib import Path
 from time import perf_counter
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
@@ -16,7 +17,6 @@ MAX_WAITING = 0.05
 """Share of the sampling time that a thread may wait for a core: by about as much the median of a long call can be too
 long. Of calls that use both of two cores, a thread waits for 1.4 % of the time undisturbed, for 40 % or more beside one
 busy process. Their medians are then up to 700 times too long: one thread spins at a barrier while the other waits."""
-_TASKS = "/proc/self/task"
 MIN_WAITING_SECONDS = 0.01
 """One wait of a time slice disturbs one sample."""
 
@@ -32,63 +32,69 @@ def cache_state(input_sets: Sequence[Inputs]) -> CacheState:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What kept the threads of this process from running."""
+    """What kept the threads of a process from running."""
 
     share: float
     """Of the time, waited for a core by the thread that waited longest; also threads that end a call together count."""
     disturbed: bool
-    switches: int
-    """Involuntary context switches of all threads."""
 
     def __str__(self) -> str:
-        return (
-            f"a thread waited {self.share:.0%} of the time for a core, {self.switches} involuntary switches"
-        )
+        return f"a thread waited {self.share:.0%} of the time for a core"
 
 
 class CoreWaits:
-    """Counts how long threads wait for a core, during ``with`` blocks."""
+    """Counts how long the threads of a process wait for a core, from when it is made."""
 
-    def __init__(self) -> None:
-        self._seconds, self._switches = 0.0, 0
-        self._waited: dict[str, tuple[float, int]] = {}
-
-    def __enter__(self) -> None:
-        self._start, self._switches_before, self._before = perf_counter(), _switches(), _waited()
-
-    def __exit__(self, *_: object) -> None:
-        self._seconds += perf_counter() - self._start
-        self._switches += _switches() - self._switches_before
-        for name, (waited, slices) in _waited().items():
-            waited_before, slices_before = self._before.get(name, (0.0, 0))
-            known, known_slices = self._waited.get(name, (0.0, 0))
-            self._waited[name] = known + waited - waited_before, known_slices + slices - slices_before
+    def __init__(self, pid: int) -> None:
+        self._tasks = f"/proc/{pid}/task"
+        self._start, self._before = perf_counter(), _waited(self._tasks)
 
     def read(self, samples: int) -> Waiting:
         """Return what was counted so far, during this many timed calls."""
-        longest = max((waited for waited, _ in self._waited.values()), default=0.0)
+        seconds, waited = perf_counter() - self._start, []
+        for name, (until_now, slices) in _waited(self._tasks).items():
+            before, slices_before = self._before.get(name, (0.0, 0))
+            waited.append((until_now - before, slices - slices_before))
+        longest = max((one for one, _ in waited), default=0.0)
         # A wait ends with a time slice: with fewer slices than that, hardly any sample of many short calls has waited.
-        hit = sum(slices for _, slices in self._waited.values()) > MAX_WAITING * samples
-        disturbed = hit and longest > max(MAX_WAITING * self._seconds, MIN_WAITING_SECONDS)
-        return Waiting(min(longest / max(self._seconds, 1e-9), 1.0), disturbed, self._switches)
+        hit = sum(slices for _, slices in waited) > MAX_WAITING * samples
+        disturbed = hit and longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
+        return Waiting(min(longest / max(seconds, 1e-9), 1.0), disturbed)
 
 
-def _switches() -> int:
-    return getrusage(RUSAGE_SELF).ru_nivcsw
+@contextmanager
+def counted_waits(pids: Iterable[int]) -> Iterator[Callable[[], int]]:
+    """Yield a function that returns for how many nanoseconds the present threads of processes have waited for a core."""
+    files: list[int] = []
+    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
+        with suppress(OSError):
+            files.append(os.open(path, os.O_RDONLY))
+
+    def waited_ns() -> int:
+        total = 0
+        for file in files:
+            with suppress(OSError, IndexError):  # the thread has ended
+                total += int(os.pread(file, 64, 0).split()[1])
+        return total
+
+    try:
+        yield waited_ns
+    finally:
+        for file in files:
+            os.close(file)
 
 
-def _waited() -> dict[str, tuple[float, int]]:
+def _waited(tasks: str) -> dict[str, tuple[float, int]]:
     """Return the seconds that each thread has waited for a core, and the number of its time slices.
 
     Where the kernel does not count them, the seconds in which any process waited, each as a slice of a millisecond.
     """
     found = {}
-    for task in listdir(_TASKS):  # noqa: PTH208 - as below
-        try:
-            _, waited, slices = map(int, _read(f"{_TASKS}/{task}/schedstat").split())
-            found[task] = waited / 1e9, slices
-        except (OSError, ValueError):  # the thread has ended, or the kernel does not count
-            continue
+    with suppress(OSError):  # the process has ended
+        for task in os.listdir(tasks):  # noqa: PTH208 - names only
+            with suppress(OSError, ValueError):  # the thread has ended, or the kernel does not count
+                _, waited, slices = map(int, Path(tasks, task, "schedstat").read_bytes().split())
+                found[task] = waited / 1e9, slices
     if not found and (pressure := cpu_pressure()) is not None:
         return {"pressure": (pressure, int(pressure * 1e3))}
     return found
@@ -97,13 +103,7 @@ def _waited() -> dict[str, tuple[float, int]]:
 def cpu_pressure() -> float | None:
     """Return the seconds since boot in which any process of the machine waited for a core; None if it is not counted."""
     try:
-        some = _read("/proc/pressure/cpu").partition(b"\n")[0]
+        some = Path("/proc/pressure/cpu").read_bytes().partition(b"\n")[0]
         return int(some.rpartition(b"=")[2]) / 1e6
     except (OSError, ValueError):
         return None
-
-
-def _read(path: str) -> bytes:
-    """Return the bytes of a file, by no function in Python: an implementation could replace one, to work between calls."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()

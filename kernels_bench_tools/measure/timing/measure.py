@@ -6,22 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
-from statistics import fmean, median
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
-from kernels_bench_tools.measure.timing.cpu import Waiting
+from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
     SamplingLimits,
-    WarmUp,
     affordable,
     drifted,
     sample,
@@ -47,15 +45,9 @@ CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
-ALONE_FACTOR, ALONE_MS = 4.0, 0.005
-"""The fastest of some calls on a CPU that are made alone takes at most this much longer than the median of those in batches.
-If it takes more, calls of a batch may do the work of later ones, whose changes their process knows. Alone, calls take 1.1 to 1.6
-times as long, because the message before each has used the caches of the core, and up to 2.9 times (RMSNorm in 0.37 ms) if memory
-for their results is got from the system again."""
-ALONE_AGAIN, ALONE_CALLS, ALONE_PAUSE_SECONDS = 20, 5, 0.05
-"""If it takes more: how often further calls are made, how many in a row, with a pause between."""
-UNEVEN_MS = 0.001
-"""The mean of a batch on a CPU may be longer by this than ``MAX_UNEVEN`` medians: the first call follows a message."""
+MOST_OVERHEAD, OVERHEAD_MS = 1.25, 0.01
+"""A call on a CPU may take so much longer, from the request to the answer by the judge's clock, than its process reports, relative to
+what the harness needs for a function that returns what it has, and in milliseconds. More is work that was not reported."""
 EVENTS_SECONDS = 0.05
 QUANTITY_SECONDS = 0.1
 """Time for each other quantity; at least six calls are made in any case."""
@@ -63,7 +55,7 @@ WARM_CALLS = 3
 """Before hot calls are timed."""
 COOL_DOWN_SECONDS = 1.0
 MAX_UNEVEN = 1.25
-"""Mean of a GPU's samples, or of one of some batches on a CPU, relative to the median. If it is larger, a few calls may have
+"""Mean of a GPU's samples, relative to the median. If it is larger, a few calls may have
 done the work of all: outputs are looked at after a batch, and its changes are known before. The mean of 4,788 committed
 records of H200s is at most 1.12 medians."""
 EVENT_PAIR_MS = 0.006
@@ -105,15 +97,16 @@ def measure_calls(
     clocks: ClockSampler | None = None,
     limits: SamplingLimits | None = None,
     processes: int = 1,
+    harness_ms: Callable[[], float | None] | None = None,
 ) -> TimingResult:
     """Time calls on a CUDA device by their kernels, on other devices by the host's clock.
 
     The function is already compiled. Without a sampler of the clocks only the in-band clock is known. ``processes``
-    of ours use the device. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
+    of ours use the device. ``harness_ms`` measures what a call of another process takes without the function. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
         return _measure_cuda(batches, limits or CUDA_LIMITS, clocks or ClockSampler(""), processes)
-    return _measure_cpu(batches, limits or CPU_LIMITS)
+    return _measure_cpu(batches, limits or CPU_LIMITS, harness_ms)
 
 
 def _measure_cuda(
@@ -209,71 +202,63 @@ def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
     return events_ms < (1 - SLOWED_SHARE) * kernels_ms
 
 
-def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
+class _Attempt(NamedTuple):
+    """One sample on a CPU, and why it does not count."""
+
+    flag: Flag | None
+    note: str
+    share: float
+    """Of the time that was waited for a core."""
+    warmup: int
+    calls: list[Call]
+    reason: str
+
+
+def _measure_cpu(
+    batches: Batches, limits: SamplingLimits, harness_ms: Callable[[], float | None] | None
+) -> TimingResult:
     draw = batches.draw(Method.CLOCK)
-    attempts: list[tuple[Waiting, WarmUp, list[Call], str]] = []
-    while not attempts or (attempts[-1][0].disturbed and len(attempts) < CPU_ATTEMPTS):
+    attempts: list[_Attempt] = []
+    while not attempts or (attempts[-1].flag and len(attempts) < CPU_ATTEMPTS):
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
         warm = warm_up(draw, limits)
         batches.begin_sample(keep=bool(attempts))
-        batches.calls.watch_waits()
+        waits = CoreWaits(batches.calls.pid)
         calls, reason = sample(draw, limits, warm.seconds_per_call)
         batches.end_sample()
-        attempts.append((batches.calls.waits(len(calls)), warm, calls, reason))
-    waiting, warm, calls, reason = min(attempts, key=lambda attempt: attempt[0].share)
+        waiting, flag, note = waits.read(len(calls)), None, ""
+        if harness_ms and (note := _hidden(batches.overheads, harness_ms())):
+            flag = Flag.TIMER_TAMPER
+        if waiting.disturbed or (harness_ms and len(batches.overheads) < MIN_SAMPLES):
+            flag, note = Flag.DISTURBED, str(waiting)
+        attempts.append(_Attempt(flag, note, waiting.share, warm.calls, calls, reason))
+    flag, note, _, warm_calls, calls, reason = min(
+        attempts, key=lambda one: (one.flag is not None, one.share)
+    )
     latency = summarize(
         calls,
         timer=Timer.MONOTONIC,
         cache=batches.state().cache,
         input_sets=len(batches.changes),
-        warmup=warm.calls,
+        warmup=warm_calls,
         stop_reason=reason,
     )
-    count = affordable(QUANTITY_SECONDS, warm.seconds_per_call)
-
-    def mean_in_a_row(again: bool) -> float:
-        if again:
-            draw(count)  # after a pause calls are slow
-        batches.begin_sample(keep=not again)
-        in_a_row = draw(count)
-        batches.end_sample()
-        return fmean(call.ms for call in in_a_row)
-
-    def fastest_alone(again: bool) -> float:
-        return min(call.ms for call in batches.clock(ALONE_CALLS if again else count))
-
-    median_ms = latency.p50
-    most_mean, most_alone = MAX_UNEVEN * median_ms + UNEVEN_MS, ALONE_FACTOR * median_ms + ALONE_MS
-    mean = _least(mean_in_a_row, inf if waiting.disturbed else most_mean)
-    alone = _least(fastest_alone, inf if waiting.disturbed else most_alone)
-    found = ""
-    if mean > most_mean:
-        found = f"their mean is {mean:.3g} ms, their median {median_ms:.3g} ms"
-    elif alone > most_alone:
-        found = f"alone they take {alone:.3g} ms, in a row {median_ms:.3g} ms"
-    flags, note = [], ""
-    if waiting.disturbed:
-        flags, note = [Flag.DISTURBED], str(waiting)
-    elif found:
-        # Calls that do the work of others look so, and so do calls beside other virtual machines, whose load Linux does not
-        # show: an honest RMSNorm once took 1.18 ms alone and 0.105 ms in a row. Neither time can be compared.
-        flags, note = [Flag.DISTURBED], f"some calls are much longer than others: {found}"
-    return TimingResult(latency, note=note, flags=[*flags, *sample_flags(latency)])
+    return TimingResult(latency, note=note, flags=[*([flag] if flag else []), *sample_flags(latency)])
 
 
-def _least(measured: Callable[[bool], float], bound: float) -> float:
-    """Return a time in milliseconds; the least of several, with pauses between, if it is longer than ``bound``.
+def _hidden(overheads: Sequence[float], harness_ms: float | None) -> str:
+    """Return why calls have taken longer than their process reports; empty if they have not, or if that cannot be known.
 
-    Other processes make single calls slow, but hardly all of them. ``measured`` is told whether it is called again.
+    A process that hides work to lower its median hides it in half of its calls.
     """
-    least = measured(False)
-    for _ in range(ALONE_AGAIN):
-        if least <= bound:
-            break
-        time.sleep(ALONE_PAUSE_SECONDS)
-        least = min(least, measured(True))
-    return least
+    if len(overheads) < MIN_SAMPLES or harness_ms is None:
+        return ""
+    over = median(overheads)
+    if over <= MOST_OVERHEAD * harness_ms + OVERHEAD_MS:
+        return ""
+    needs = f"where the harness needs {1e3 * harness_ms:.0f} us"
+    return f"calls took {1e3 * over:.0f} us more by the clock of another process than reported, {needs}"
 
 
 def measure_quantities(
@@ -293,5 +278,5 @@ def measure_quantities(
     return Quantities(
         device_hot=hot,
         host_submit=timing([call.ms for call in batches.hot(Method.HOST_SUBMIT, 1, device_ms, kernels)]),
-        e2e=timing([call.ms for call in batches.clock(count, hot=True)]),
+        e2e=timing([call.ms for call in batches.clock(count)]),
     )
