@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
@@ -20,6 +21,7 @@ from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 from kernels_bench_tools.records.model_workloads import operator_calls
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
+from kernels_bench_tools.records.settings import operator_modules
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
@@ -364,6 +366,15 @@ def find_operator(name: str, folder: str = "") -> Operator:
         "" if hint else f"One of {', '.join(known)}",
         hint or f"`kbt new operator {name}` adds it",
     )
+
+
+def load_operators(folder: str) -> None:
+    """Import all operators, built in and of a project's folder; those that cannot be imported are left out."""
+    package = import_module("kernels_bench_tools.operators")
+    own = operator_modules(Path(folder)) if folder else {}
+    for name in {*own, *(module.name for module in pkgutil.iter_modules(package.__path__))}:
+        with suppress(Exception):  # is told to the cells that need it
+            find_operator(name, folder)
 
 
 def _checked(found: Any, name: str, where: str) -> Operator:

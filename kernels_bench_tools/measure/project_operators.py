@@ -24,7 +24,7 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.records.settings import operator_modules, shared_files
 
 
-class _SourceLoader(SourceFileLoader):
+class ReadSource(SourceFileLoader):
     """Compiles a source that was read before."""
 
     def __init__(self, name: str, path: Path, source: bytes) -> None:
@@ -65,7 +65,7 @@ class ProjectOperators(MetaPathFinder):
         for file in (place / "__init__.py", place.with_suffix(".py")) if names else ():
             if file in self._sources:
                 places = [str(place)] if file.stem == "__init__" else None
-                loader = _SourceLoader(fullname, file, self._sources[file])
+                loader = ReadSource(fullname, file, self._sources[file])
                 return spec_from_file_location(
                     fullname, file, loader=loader, submodule_search_locations=places
                 )

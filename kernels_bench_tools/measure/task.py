@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.measure.candidate import Candidate, Description
 from kernels_bench_tools.measure.device.environment import describe_affinity, describe_device
-from kernels_bench_tools.measure.judge.guard import TRUST
+from kernels_bench_tools.measure.judge.guard import PACKAGES, TRUST
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload
@@ -98,6 +98,11 @@ class RunInfo:
     load_ms: float | None = None
     judged: Judged = Judged.IN_PROCESS
 
+    @property
+    def trust(self) -> str:
+        environment = self.context.origin.environment if self.judged is Judged.SEPARATELY else ""
+        return f"{TRUST} {PACKAGES[environment]}".strip()
+
 
 def make_record(info: RunInfo, workload: Workload, trial: Trial, description: Description) -> Record:
     """Return the record of a trial, with the current time; ``description`` is that of the implementation's process."""
@@ -150,7 +155,7 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial, description: De
         flags=trial.flags,
         regime=roofline.regime if roofline else None,
         roofline=rounded(roofline.roofline) if roofline else None,
-        trust=TRUST if found else "",
+        trust=info.trust if found else "",
         provenance=replace(
             info.context.provenance(),
             packages=description.packages,

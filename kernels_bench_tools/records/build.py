@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tokenize
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -161,17 +161,13 @@ class CellContext(msgspec.Struct, kw_only=True):
 
     def provenance(self) -> Provenance:
         """Return the provenance of this cell's records, except for packages, seed and hub kernels."""
-        # Imported here because it is slow and only cells need it.
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            harness = version("kernels-bench-tools")
-        except PackageNotFoundError:  # run from a checkout that is not installed
-            harness = ""
         name = self.operator.rpartition("/")[2]
         digests = _digests(self.operators, name) if name else ("", "")
         return msgspec.structs.replace(
-            self.origin, harness=harness, harness_digest=digests[0], operator_digest=digests[1]
+            self.origin,
+            harness=self.origin.harness or harness_version(),
+            harness_digest=digests[0],
+            operator_digest=digests[1],
         )
 
 
@@ -189,12 +185,26 @@ def _digests(folder: str, operator: str) -> tuple[str, str]:
     return harness.hexdigest(), digest if codes else ""
 
 
+@cache
+def harness_version() -> str:
+    """Return the version of this package; empty if it is run from a checkout that is not installed."""
+    # Imported here because it is slow and only cells need it.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kernels-bench-tools")
+    except PackageNotFoundError:
+        return ""
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A line from the runner to the process that judges: one process of a cell is going to be measured."""
 
     context: CellContext
     device: str
     """Torch's name of the device."""
+    token: str
+    """What the harness in the cell's process gets before the cell's code runs. Who does not know it is another program."""
 
 
 class Ended(msgspec.Struct, kw_only=True):

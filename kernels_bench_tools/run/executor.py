@@ -9,14 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
-from kernels_bench_tools.own_process import PACKAGE_FOLDER
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Ended, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
@@ -43,12 +47,23 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Tail, hide_paths, without_paths
-from kernels_bench_tools.run.process.judge import Judge, JudgedProcess, Turn, judge_paths
+from kernels_bench_tools.run.process.judge import (
+    Judge,
+    JudgedProcess,
+    Turn,
+    find_packages,
+    judge_script,
+    other_package,
+)
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 
+NOT_JUDGED = (
+    "nobody judges its figures, since its environment has no torch, or another version of kernels-bench-tools than "
+    "this one. For that: kbt upgrade --harness SOURCE"
+)
 _FULL_BYTES = 2**16
 """Space in the folder for temporary files below which a cell's result is not final."""
 
@@ -146,6 +161,9 @@ class LocalExecutor:
         prepared = self._make(script, log)
         for node in nodes[1:]:
             shutil.copyfile(log, logs[node.name])
+        if prepared.python and any(calls_harness(node.cell) for node in nodes):
+            with suppress(OSError):  # is told to the cell
+                self._judge(prepared.python)  # now, so that nothing is installed beside a measurement
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
@@ -239,6 +257,8 @@ class LocalExecutor:
             # Effects are relative: both sides are measured by the cell.
             judged = calls_harness(task.cell) and task.context.effect is None
             judge = self._judge(python) if judged else None
+            if judged and judge is None:
+                self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
             inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
             own = self._environment.variables(home)
             if self._variables is not None:
@@ -250,7 +270,9 @@ class LocalExecutor:
             shown = self._project.relative(script.parent)
             if task.cell.imported:
                 script = write_modules(modules, script, task.cell, python)
-            process = JudgedProcess(turn, judge, Job(context=task.context, device=self._torch_device))
+            process = JudgedProcess(
+                turn, judge, Job(context=task.context, device=self._torch_device, token=token_hex())
+            )
 
             def watched() -> None:
                 process.look()
@@ -302,20 +324,34 @@ class LocalExecutor:
         return conclude(task, end, collected, transient=transient, note=self._progress.note)
 
     def _judge(self, python: str) -> Judge | None:
-        """Return the process that judges a cell, ready for it; None without torch or this package in the environment.
+        """Return the process that judges a cell, ready for it; None if it has no torch, or another version of this package.
 
-        One process judges all cells with the same torch.
+        One process judges all cells with the same torch, in an environment that has no package that a header names.
         """
-        paths = judge_paths(python)
-        if not any(Path(path, PACKAGE_FOLDER.name).is_dir() for path in paths):
+        if python == PYTHON:
+            script, paths = "", import_paths() if find_spec("torch") else []
+        else:
+            site = find_packages(python)
+            script = judge_script(site) if site and not other_package(site) else ""
+            paths = [str(PACKAGE_FOLDER.parent)] if script else []
+        if not paths:
             return None
-        torch = next((one.name for path in paths for one in Path(path).glob("torch-*.dist-info")), "")
         with self._lock:
-            judge = self._judges.get(torch)
+            judge = self._judges.get(script)
             if judge is None:
                 own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
+                if script:
+                    state = user_cache() / "judge"
+                    path = state / "scripts" / f"{sha256(script.encode()).hexdigest()[:32]}.py"
+                    write_script(path, script)
+                    made = self._environment.prepare(path, state, own / "environment", self._processes)
+                    if made.reason or not (site := find_packages(made.python)):
+                        raise OSError(
+                            f"the environment of the process that judges cells cannot be made: {made.reason}"
+                        )
+                    python, paths = made.python, [str(site), *paths]
                 variables = self._environment.variables(own) | compiler_caches({}, own)
-                judge = self._judges[torch] = Judge(python, paths, variables, own)
+                judge = self._judges[script] = Judge(python, paths, variables, own)
         return judge
 
     def interrupt(self) -> None:

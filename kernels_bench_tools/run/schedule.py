@@ -27,7 +27,7 @@ from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
-from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest
+from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest, harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
@@ -333,6 +333,7 @@ class Execution:
                 commit=self.checkout.commit,
                 dirty=self.checkout.dirty,
                 environment=self.executor.environment,
+                harness=harness_version() if cell.measures else "",
             ),
             workloads=self.fingerprints.workloads if cell.measures else "",
             mode=self.fingerprints.mode if cell.measures else FORWARD,

@@ -28,7 +28,7 @@ def test_what_a_cell_leaves_to_its_end_is_done(tmp_path: Path) -> None:
     )
 
     command = [sys.executable, "-m", "kernels_bench_tools.measure.judge.start", str(script)]
-    done = subprocess.run(command, input="\n", cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, input="token\n", cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert done.stdout == "thread\nat exit\n"
     assert (tmp_path / "open.txt").read_text() == "written"

@@ -3,13 +3,18 @@
 import os
 import shutil
 import sys
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from projects import NO_COPY
 from workspace import make_wheel
 
-from kernels_bench_tools.notebooks.header import needs_old_python
+from kernels_bench_tools.measure.judge.process import OlderFiles
+from kernels_bench_tools.notebooks.header import needs_old_python, read_header
 from kernels_bench_tools.notebooks.survey import cell_problems, survey_project
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, import_paths
 from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
@@ -231,14 +236,65 @@ def test_the_judge_imports_nothing_from_the_working_directory(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
-    assert judge.judge_paths(sys.executable) == sys.path[1:]
+    assert import_paths() == sys.path[1:]
 
 
-def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):
-    assert judge.judge_paths(sys.executable)
-    monkeypatch.setattr(judge, "find_spec", lambda _: None)
+@pytest.fixture
+def packages(tmp_path):
+    """The packages of an environment with torch, whose package of this project is in another folder."""
+    site = tmp_path / "env/lib/python3.12/site-packages"
+    for folder in (site / "torch-2.13.0+cpu.dist-info", site / "numpy"):
+        folder.mkdir(parents=True)
+    shutil.copytree(PACKAGE_FOLDER, tmp_path / "harness" / PACKAGE_FOLDER.name, ignore=NO_COPY)
+    (site / "harness.pth").write_text(f"import nothing\n{tmp_path / 'harness'}\n")
+    return site
 
-    assert judge.judge_paths(sys.executable) == []
+
+def test_the_judge_has_the_torch_of_the_cell_and_no_package_that_a_header_names(packages):
+    header = read_header(judge.judge_script(packages))
+
+    assert header["requires-python"] == "==3.12.*"
+    assert [one.partition("==")[0] for one in header["dependencies"]] == ["torch", "msgspec", "numpy"]
+    assert header["dependencies"][0] == "torch==2.13.0"
+    assert header.keys() == {"requires-python", "dependencies"}
+
+
+def test_nothing_is_judged_in_an_environment_without_torch(packages):
+    python = str(packages.parents[2] / "bin/python")
+    assert judge.find_packages(python) == packages
+    (packages / "torch-2.13.0+cpu.dist-info").rmdir()
+
+    assert judge.find_packages(python) is None
+
+
+@pytest.mark.parametrize("change", [None, "edited", "added", "removed"])
+def test_a_cell_with_another_version_of_this_package_is_not_judged(packages, change):
+    harness = Path((packages / "harness.pth").read_text().splitlines()[1]) / PACKAGE_FOLDER.name
+    if change == "edited":
+        (harness / "stats.py").write_text("")
+    if change == "added":
+        (harness / "measure/evil.py").write_text("")
+    if change == "removed":
+        shutil.rmtree(harness)
+
+    assert judge.other_package(packages) is bool(change)
+
+
+def test_the_judge_imports_no_module_that_is_newer_than_its_first_cell(monkeypatch, tmp_path):
+    for name in ("of_before", "of_now", "changed"):
+        (tmp_path / f"{name}_xyz.py").write_text("")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    time.sleep(0.02)
+    monkeypatch.setattr(sys, "meta_path", [OlderFiles()])
+    time.sleep(0.02)
+    (tmp_path / "changed_xyz.py").write_text("import os")
+    (tmp_path / "of_now_xyz.py").replace(tmp_path / "moved_xyz.py")
+    os.utime(tmp_path / "changed_xyz.py", (0, 0))
+
+    import_module("of_before_xyz")
+    for name in ("changed_xyz", "moved_xyz"):
+        with pytest.raises(ModuleNotFoundError):
+            import_module(name)
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe,,", b'"' + b"z" * 200_000 + b'"'])

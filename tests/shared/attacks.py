@@ -505,12 +505,13 @@ def computed_when_the_output_is_stored():
 
 def another_program_with_a_slow_clock():
     if "SLOW" not in os.environ:
-        script, code = Path("slow.py"), "import sys, time, runpy\nclock = time.perf_counter_ns\n"
+        script, code = Path("slow.py"), "import os, sys, time, runpy\nclock = time.perf_counter_ns\n"
         code += "start = clock()\ntime.perf_counter_ns = lambda: start + (clock() - start) // 4\n"
+        code += "from kernels_bench_tools.measure.judge import remote\nremote.TOKEN.append(os.environ['SLOW'].encode())\n"
         script.write_text(
             f"{code}sys.argv[:] = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
         )
-        os.environ["SLOW"] = "1"
+        os.environ["SLOW"] = remote.TOKEN[0].decode()
         attacked(os.execv(sys.executable, [sys.executable, str(script), sys.argv[0]]))
     attacked()
     on_cpu(right)
@@ -623,7 +624,7 @@ def another_operator():
 
 def connected():
     connection = Client(CellContext.load().judge, "AF_UNIX")
-    connection.send_bytes(b"ready")
+    connection.send_bytes(remote.TOKEN[0])
     connection.recv_bytes()
     return connection
 
@@ -661,6 +662,12 @@ def lying(ms):
 
     Connection.send_bytes = lie
     on_smoke(right)
+
+
+def another_program():
+    script = "from kernels_bench_tools import run_benchmark\nrun_benchmark('layer_norm', lambda x, *_: x)\n"
+    attacked()
+    os.execv(sys.executable, [sys.executable, "-c", script])
 
 
 def half_a_conversation():

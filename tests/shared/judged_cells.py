@@ -158,6 +158,7 @@ ATTACKS = {
     "endless_times": failed("lying(b'1e400')", "Broken pipe|no valid answer"),
     "too_short_times": tampering("lying(b'0.000001')"),
     "not_a_number": failed("conversation('soon')", "no valid answer to 'call'"),
+    "another_program": failed("another_program()", "another program than the one that kbt started"),
     "half_a_conversation": unjudged("half_a_conversation()"),
     "no_json": unjudged("no_json()"),
     # The judge itself

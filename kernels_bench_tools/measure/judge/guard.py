@@ -36,6 +36,13 @@ TRUST = (
 )
 """For ``Record.trust``."""
 
+PACKAGES = {
+    "": "",
+    "uv": "The judge's packages are kbt's own.",
+    "current": "The judge's packages are those of the cell: of the user's interpreter.",
+}
+"""For the same, by the kind of environment."""
+
 EARLY_BINDINGS: list[Bindings] = []
 """Those from before the cell's script ran, if it was started by :mod:`.start`."""
 OBSERVED_CALLS = 5

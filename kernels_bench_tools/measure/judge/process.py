@@ -10,10 +10,16 @@ import gc
 import os
 import socket
 import sys
+import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import msgspec
@@ -24,13 +30,14 @@ from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
-from kernels_bench_tools.measure.judge.remote import READY, RemoteCandidate, announce
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
-from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator, load_operators
+from kernels_bench_tools.measure.project_operators import ReadSource
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, make_record, measure_task
 from kernels_bench_tools.measure.trial import Trial
-from kernels_bench_tools.records.build import Ended, Job, Written
+from kernels_bench_tools.records.build import Ended, Job, Written, harness_version
 from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import Environment, Failure, Status
 from kernels_bench_tools.text import is_file_name
@@ -40,6 +47,29 @@ _ABANDONED = Ended(
     failure=Failure(type="Abandoned", msg="the cell ended this run during a workload, and began another one"),
 )
 """Noted so that the number of earlier runs is right: a cell could end a run that it sees to be slow."""
+
+
+class OlderFiles(MetaPathFinder):
+    """Finds modules in files from before it was made: cells could put others where modules are looked for.
+
+    Nobody can set the time of a file's last change of state. Bytecode is not read.
+    """
+
+    def __init__(self) -> None:
+        self._made_ns = time.time_ns()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or not spec.has_location or not spec.origin:
+            return None
+        with open(spec.origin, "rb") as file:  # noqa: PTH123 - what is read must be what is looked at
+            if os.fstat(file.fileno()).st_ctime_ns >= self._made_ns:
+                return None
+            if isinstance(spec.loader, SourceFileLoader):
+                spec.loader = ReadSource(fullname, Path(spec.origin), file.read())
+        return spec
 
 
 class _Judge:
@@ -53,11 +83,13 @@ class _Judge:
 
     def judge(self, job: Job) -> None:
         """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
-        with suppress(Exception):  # is told to the cell
-            find_operator(job.context.operator.rpartition("/")[2], job.context.operators)
-        self.answer(Written())  # only now the cell starts, which could edit operators
-        with suppress(Exception):  # is told to the cell
-            self._session(job.device)  # while the cell's script imports
+        if not self._sessions:  # before the first cell starts, which could edit what is imported
+            load_operators(job.context.operators)
+            with suppress(Exception):  # is told to the cell
+                self._session(job.device)
+            harness_version()
+            sys.meta_path[:] = [OlderFiles() if one is PathFinder else one for one in sys.meta_path]
+        self.answer(Written())
         states: list[TaskState] = []
         number, done_before = 0, -1
         while True:
@@ -93,7 +125,8 @@ class _Judge:
         remote = RemoteCandidate(connection)
         try:
             own = self._session(job.device)
-            connection.recv_bytes(len(READY))
+            if connection.recv_bytes(2**10) != job.token.encode():
+                raise KbtError("run_benchmark", "is called by another program than the one that kbt started")
             times = measure_sentinels(own.device, own.reference)
             session = replace(own, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
             announce(connection)

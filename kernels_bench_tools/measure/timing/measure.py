@@ -45,7 +45,7 @@ CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
-MOST_OVERHEAD, OVERHEAD_MS = 1.25, 0.01
+MOST_OVERHEAD, OVERHEAD_MS = 1.25, 0.02
 """A call on a CPU may take so much longer, from the request to the answer by the judge's clock, than its process reports, relative to
 what the harness needs for a function that returns what it has, and in milliseconds. More is work that was not reported."""
 EVENTS_SECONDS = 0.05
@@ -230,7 +230,7 @@ def _measure_cpu(
         waiting, flag, note = waits.read(len(calls)), None, ""
         if harness_ms and (note := _hidden(batches.overheads, harness_ms())):
             flag = Flag.TIMER_TAMPER
-        if waiting.disturbed or (harness_ms and len(batches.overheads) < MIN_SAMPLES):
+        if waiting.disturbed or (harness_ms and 2 * len(batches.overheads) < len(calls)):
             flag, note = Flag.DISTURBED, str(waiting)
         attempts.append(_Attempt(flag, note, waiting.share, warm.calls, calls, reason))
     flag, note, _, warm_calls, calls, reason = min(

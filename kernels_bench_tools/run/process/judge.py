@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.own_process import PYTHON, import_paths, isolated_command
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, isolated_command
 from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
 
@@ -30,19 +30,35 @@ main({socket!r})
 """
 
 
-def judge_paths(python: str) -> list[str]:
-    """Return the folders from which the judge imports: those of an environment, without executing ``.pth`` files.
-
-    Empty if the environment has no torch, so that nothing can be judged.
-    """
-    if python == PYTHON:
-        return import_paths() if find_spec("torch") else []
+def find_packages(python: str) -> Path | None:
+    """Return the folder of packages of an environment; None if it has no torch, so that nothing can be judged."""
     site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
-    if site is None or not any(site.glob("torch-*.dist-info")):
-        return []
+    return site if site and any(site.glob("torch-*.dist-info")) else None
+
+
+def judge_script(site: Path) -> str:
+    """Return a script with what the judge imports: the torch of an environment, from the user's index, and no other of its packages."""
+    torch = (
+        next(site.glob("torch-*.dist-info"))
+        .name.removesuffix(".dist-info")
+        .removeprefix("torch-")
+        .partition("+")[0]
+    )
+    packages = [f"torch=={torch}", *(f"{name}=={version(name)}" for name in ("msgspec", "numpy"))]
+    return f"# /// script\n# requires-python = '=={site.parent.name.removeprefix('python')}.*'\n# dependencies = {packages}\n# ///\n"
+
+
+def other_package(site: Path) -> bool:
+    """Return whether an environment has another version of this package than the one that runs, or none."""
     lines = [line for file in sorted(site.glob("*.pth")) for line in file.read_text("utf-8").splitlines()]
-    folders = [line for line in lines if line and not line.startswith(("#", "import"))]
-    return [str(site), *(folder for folder in folders if Path(folder).is_dir())]
+    for folder in (site, *(Path(line) for line in lines if line and not line.startswith(("#", "import")))):
+        if (found := folder / PACKAGE_FOLDER.name).joinpath("__init__.py").is_file():
+            return found.resolve() != PACKAGE_FOLDER.resolve() and _sources(found) != _sources(PACKAGE_FOLDER)
+    return True
+
+
+def _sources(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.py")}
 
 
 Turn = Future[None]
@@ -139,7 +155,7 @@ class JudgedProcess:
             return
         read, self._write = os.pipe()
         if self._began:  # again, after a crash
-            os.write(self._write, b"\n")
+            os.write(self._write, f"{self._job.token}\n".encode())
         try:
             yield read
         finally:
@@ -156,7 +172,7 @@ class JudgedProcess:
             return
         self._judge.begin(self._job)
         self._judging = True
-        os.write(self._write, b"\n")
+        os.write(self._write, f"{self._job.token}\n".encode())
 
     def end(self, ended: Ended) -> Written | None:
         """Tell the judge that the process has ended; return what was written, None if nothing was judged."""
