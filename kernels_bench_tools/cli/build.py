@@ -24,6 +24,7 @@ from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.folder import OutputFolder, Published
+from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.changes import Place, compare_states, read_report
@@ -103,7 +104,9 @@ def build_report(
         def publish_results(results: BuildRun) -> Published:
             if output is None and not site.exists():
                 ignore_folder(site)
-            missing = missing_summaries(project.root, results)
+            missing = missing_summaries(
+                project.root, results, project.state / "summaries.json", program_key()
+            )
             effects = Effects(effect_files(project.root))
             return publish(project.root, results, site, previous, missing, effects, history)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
@@ -158,8 +158,12 @@ class OutputFolder:
 
     def _check_folders(self, paths: Iterable[str]) -> None:
         """Raise a ``ProjectError`` for a folder that is a link: files elsewhere would be replaced or removed."""
-        for folder in sorted({folder for path in paths for folder in PurePosixPath(path).parents[:-1]}):
-            if (self.root / folder).is_symlink():
+        folders = set[str]()
+        for path in paths:
+            while (path := path.rpartition("/")[0]) and path not in folders:
+                folders.add(path)
+        for folder in sorted(folders):
+            if os.path.islink(self.root / folder):  # noqa: PTH114 - there may be thousands
                 raise ProjectError(
                     str(self.root / folder), "is a symbolic link", "A folder that kbt made", "Remove the link"
                 )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+
+from kernels_bench_tools.file_io import find_struct, write_struct
 from kernels_bench_tools.records.build import (
     RESULTS,
     BuildRun,
@@ -17,25 +21,70 @@ from kernels_bench_tools.records.build import (
 )
 from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import record_files
+from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.text import grouped, title_from_name
 
 
-def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
-    """Return a summary, by folder, of each operator of a project without one whose cells or committed files have records."""
+class _Stored(msgspec.Struct):
+    key: str
+    summary: Summary | None
+
+
+class _Summaries(msgspec.Struct):
+    """The summaries of the last build, by operator."""
+
+    operators: dict[str, _Stored] = {}
+
+
+def missing_summaries(
+    root: Path, build: BuildRun, stored: Path | None = None, program: str = ""
+) -> dict[str, Summary]:
+    """Return a summary, by folder, of each operator of a project without one whose cells or committed files have records.
+
+    Those whose files have not changed are read from the file ``stored``, which is written; ``program`` is the key of the
+    code that makes them.
+    """
+    before = (find_struct(stored, _Summaries) if stored else None) or _Summaries()
+    after = _Summaries({})
     by_operator = grouped((operator_of(notebook.path), notebook) for notebook in build.notebooks)
     by_operator.pop("", None)
     found = {}
     for operator, notebooks in by_operator.items():
         if not any("summary.json" in cell.artifacts for notebook in notebooks for cell in notebook.cells):
-            needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
             measuring = [notebook for notebook in notebooks if is_implementation(notebook.path)]
-            summary = _summary(root, operator, needs, measuring)
-            if summary and summary.devices:
-                found[operator] = summary
+            key = f"{program} {_key(root, operator, build.device, measuring)}"
+            known = before.operators.get(operator)
+            if known is None or known.key != key:
+                needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
+                known = _Stored(key, _summary(root, operator, needs, measuring))
+            after.operators[operator] = known
+            if known.summary and known.summary.devices:
+                found[operator] = known.summary
+    if stored and after != before:
+        write_struct(stored, after, sync=False)
     return found
+
+
+def _key(root: Path, operator: str, device: Device, notebooks: Sequence[NotebookRun]) -> str:
+    """Return a digest of what a summary is made from: records by size and time, since there may be many."""
+
+    def state(path: Path) -> tuple[str, int, int]:
+        found = path.stat()
+        return str(path.relative_to(root)), found.st_size, found.st_mtime_ns
+
+    cells = [
+        (
+            *(notebook.path, notebook.front, cell.id, cell.status, cell.reason, cell.workloads),
+            *(state(root / path) for name, path in cell.artifacts.items() if name.endswith(".jsonl")),
+        )
+        for notebook in notebooks
+        for cell in notebook.cells
+    ]
+    made = [device, cells, [*map(state, record_files(root / operator))]]
+    return sha256(msgspec.json.encode(made)).hexdigest()
 
 
 def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:

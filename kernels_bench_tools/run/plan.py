@@ -72,7 +72,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
             plan.action, plan.reason = PlannedAction.BROKEN, survey.broken[name.notebook][0]
             continue
         upstream = [str(need) for need in node.needs if need not in results]
-        keys = [] if upstream else [prints.key(node, results, count) for count in counts]
+        keys = [] if upstream else prints.keys(node, results, counts)
         entries = [entry for key in keys if (entry := cache.find(key, name))]
         final = [entry for entry in entries if entry.is_final(retry_failed=options.retry_failed)]
         if final:

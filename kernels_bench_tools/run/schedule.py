@@ -186,8 +186,8 @@ class Execution:
         counts = self.process_counts[-1:] if name in self._rerun else self.process_counts
         known = None
         # Once is enough: the key stays the same, as the results of the needs do. It is kept, since files may be edited.
-        for count in () if name in self._keys else counts:
-            self._keys[name] = self.fingerprints.key(node, self.seen, count)
+        for key in () if name in self._keys else self.fingerprints.keys(node, self.seen, counts):
+            self._keys[name] = key
             known = self.cache.find(self._keys[name])
             if known and known.is_final(retry_failed=self.retry_failed):
                 break

@@ -284,8 +284,8 @@ class Session:
             self.cache.discard(running.draft)
             raise
         run = Entry(running.draft.folder, result)
-        # Kept in case the session is interrupted, or the disk is full.
-        if result.status is Status.OK and not result.transient:
+        # Kept in case the session is interrupted, or the disk is full; the result of an only process is stored at once.
+        if len(self.nodes) * self.processes > 1 and result.status is Status.OK and not result.transient:
             run = self.cache.commit(running.draft, process_key(self.keys[cell], process), result)
         self._ended(cell, process, run)
 

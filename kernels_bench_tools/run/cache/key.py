@@ -34,7 +34,7 @@ from kernels_bench_tools.run.environment.variables import number_variables
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """Prefixes of the names of parts that a cell may have several of."""
 
-_HUB_CALL = "get_kernel"
+_HUB_CALL, _PROCESSES = "get_kernel", "processes"
 _DIGITS = 32
 """Length of the digest of a part; all of them are stored with every result."""
 
@@ -56,16 +56,19 @@ class Fingerprints:
     """The model that cells measure in, instead of workloads."""
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
+    _variables: dict[str, str] = field(default_factory=lambda: number_variables(os.environ), init=False)
     _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
     _sources: dict[tuple[object, ...], str] = field(default_factory=dict, init=False)
     """Digests of local packages, each computed once."""
 
-    def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
-        """Return the key of a cell whose needs have ``results`` and which, if it measures, has ``processes``."""
-        parts = self.parts(node, results, processes)
-        key = hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
-        self._made[key] = parts
-        return key
+    def keys(self, node: Node, results: Mapping[CellName, Entry], counts: Sequence[int]) -> list[str]:
+        """Return the keys of a cell whose needs have ``results``; if it measures, one for each number of processes."""
+        parts, keys = self.parts(node, results, counts[0]), list[str]()
+        for count in counts if node.cell.measures else counts[:1]:
+            parts = parts | ({_PROCESSES: _digest(count)} if node.cell.measures else {})
+            keys.append(hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest())
+            self._made[keys[-1]] = parts
+        return keys
 
     def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
         """Return the parts of a cell's key: name to digest."""
@@ -81,7 +84,7 @@ class Fingerprints:
         return parts
 
     def parts_of(self, key: str) -> dict[str, str]:
-        """Return the parts of a key that ``key`` returned."""
+        """Return the parts of a key that ``keys`` returned."""
         return self._made.get(key, {})
 
     def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
@@ -135,11 +138,11 @@ class Fingerprints:
             values |= {"imported": {name: code_digest(text) for name, text in cell.imported.items()}}
         if cell.measures:
             values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
-            values |= {"processes": processes}
+            values |= {_PROCESSES: processes}
             if self.effect:
                 models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
                 values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
-            values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
+            values |= {f"variable {name}": value for name, value in self._variables.items()}
         if _HUB_CALL in cell.sources:
             lock = find_lock(node.notebook.path.parent)
             values |= {LOCK_FILE: file_digest(lock) if lock is not None and lock.is_file() else ""}
