@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
@@ -12,13 +13,11 @@ from kernels_bench_tools.cli.output import (
     finish,
     finished_cells,
     note,
-    note_problem,
     print_json,
     short_path,
     summarize_build,
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
-from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
@@ -27,14 +26,15 @@ from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results.changes import Place, compare_states, read_report
 from kernels_bench_tools.results.effects import Effects
-from kernels_bench_tools.results.history import History, read_history, record_paths
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.results.history import History
 
 SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
@@ -66,8 +66,13 @@ def build(
             since this revision.
     """
     project = find_project_of(paths or ())
-    earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
-    history = _find_history(project, since) if since else None
+    earlier, history = None, None
+    if previous or since:  # before cells run, because they may be invalid
+        from kernels_bench_tools.cli.compare import find_history  # they load numpy
+        from kernels_bench_tools.results.changes import read_report
+
+        earlier = read_report(previous) if previous else None
+        history = find_history(project, since) if since else None
     result, published = build_report(project, paths or [], options, output, earlier, history, verbose=verbose)
     if json:
         cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
@@ -122,13 +127,6 @@ def build_report(
             result = run_notebooks(project, targets, options, progress, show)
         published = publish_results(result)
     return result, published
-
-
-def _find_history(project: Project, since: str) -> History:
-    place = Place(project.root, [*operators(project)], project.operators_folder, note_problem)
-    paths = [record_paths(operator) for operator in operators(project)]
-    steps = read_history(Repository(project.root), project.operators_folder, paths)
-    return History(since, compare_states(place, since, "", steps), steps)
 
 
 def run_cells(

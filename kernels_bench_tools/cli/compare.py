@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,14 +14,26 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.choose import forward_summaries
 from kernels_bench_tools.cli.output import note_problem, print_json, terminal_width
+from kernels_bench_tools.git import Repository
+from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.model_workloads import OPERATORS
+from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.changes import Place, compare_states
-from kernels_bench_tools.results.history import TIMED, ChangeKind, Measured, RowName, Step, told
+from kernels_bench_tools.results.history import (
+    TIMED,
+    History,
+    Measured,
+    RowName,
+    Step,
+    read_history,
+    record_paths,
+    told,
+)
 from kernels_bench_tools.results.models import InModels, Share
 from kernels_bench_tools.text import deviation, milliseconds, table, visible
 
-SHOWN = frozenset({ChangeKind.FAILS, ChangeKind.PASSES, *TIMED})
+SHOWN = frozenset({ChangeKind.FAILS, ChangeKind.PASSES, ChangeKind.STALE, *TIMED})
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
 _MOST = 200
 """Rows of a comment; a pull request's may have 65,536 characters."""
@@ -49,10 +62,26 @@ def compare(
         fail_on (slower): Exit with 1 if a row is slower, or fails now.
     """
     project = find_project(Path.cwd())
-    place = Place(project.root, [*operators(project)], project.operators_folder, note_problem)
-    steps = compare_states(place, base, head)
+    steps = compare_states(place_of(project), base, head)
     print_steps(project, steps, json=json, markdown=markdown, every=every)
     return FAILURE if fail_on and any(step.kind in BAD for step in steps) else 0
+
+
+def place_of(project: Project) -> Place:
+    """Return where states of a project are found."""
+
+    def read_code(name: str, data: bytes) -> dict[str, str]:
+        notebook = survey_notebook(replace(project, variants={name: data}), project.root / name)
+        return {cell.id: cell.code for cell in notebook.cells}
+
+    return Place(project.root, [*operators(project)], project.operators_folder, note_problem, read_code)
+
+
+def find_history(project: Project, since: str) -> History:
+    """Return how times changed from commit to commit, and what changed since a revision."""
+    paths = [record_paths(operator) for operator in operators(project)]
+    steps = read_history(Repository(project.root), project.operators_folder, paths)
+    return History(since, compare_states(place_of(project), since, "", steps), steps)
 
 
 def print_steps(

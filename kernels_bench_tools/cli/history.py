@@ -13,7 +13,8 @@ from kernels_bench_tools.cli.output import print_heading, print_json, terminal_w
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.project import find_project, operators
-from kernels_bench_tools.results.history import TIMED, CauseKind, ChangeKind, Step, read_history, record_paths
+from kernels_bench_tools.records.summary import CauseKind, ChangeKind
+from kernels_bench_tools.results.history import TIMED, Step, read_history, record_paths
 from kernels_bench_tools.text import (
     deviation,
     did_you_mean,

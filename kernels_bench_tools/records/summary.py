@@ -84,6 +84,31 @@ class Verdict(Labelled):
         return {"measured separately": cls.SEPARATE, "no verdict": cls.FEW_PROCESSES}.get(str(value))
 
 
+class CauseKind(Labelled):
+    """What differs between two measurements, the most likely cause of another time first."""
+
+    CODE = "code", "", "the code of the implementation's cell"
+    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, or a package or a build with kernels"
+    OPERATOR = "operator", "", "the operator's module, or the shapes of the workload"
+    HARNESS = "harness", "", "what measures: its version, its modules, the timer"
+    DEVICE = "device", "", "sentinels or measured peaks are apart: another card, or other clocks"
+    NOTHING = "nothing", "nothing changed", "none of these, as far as both records tell"
+
+
+class ChangeKind(Labelled):
+    """What became of a row, the most important first."""
+
+    FAILS = "fails now"
+    SLOWER = "slower"
+    FASTER = "faster"
+    PASSES = "passes now"
+    NEW = "new"
+    GONE = "gone"
+    SAME = "same", "no change"
+    UNSURE = "unsure", "no verdict"
+    STALE = "stale", "stale", "its code changed, and it was not measured again"
+
+
 class WorkloadSummary(msgspec.Struct, kw_only=True):
     name: str
     dtype: str = ""

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import Verdict
+from kernels_bench_tools.records.summary import ChangeKind, Verdict
 from kernels_bench_tools.results.effects import EffectVerdict
-from kernels_bench_tools.results.history import ChangeKind
 
 
 class Label(NamedTuple):

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, operator_of
 from kernels_bench_tools.records.selfcheck import SelfChecks
@@ -18,9 +18,11 @@ from kernels_bench_tools.report.operators import OperatorReport, ReportDevice, n
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.results.effects import Effects
-from kernels_bench_tools.results.history import History
 from kernels_bench_tools.results.models import Models
 from kernels_bench_tools.results.tables import Origin
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.results.history import History
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from kernels_bench_tools.records.committed import EFFECTS, cell_owner
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.model import model_and_framework
 from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
+from kernels_bench_tools.records.summary import CauseKind
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
@@ -34,11 +35,9 @@ from kernels_bench_tools.report.operators import (
     unknown_names,
 )
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.results.changes import changes_since
 from kernels_bench_tools.results.conditions import device_details
 from kernels_bench_tools.results.effects import EffectSummary, draw_effect, effects_by_device
 from kernels_bench_tools.results.failures import failure_groups
-from kernels_bench_tools.results.history import CauseKind, told
 from kernels_bench_tools.results.pairs import reversed_pair
 from kernels_bench_tools.results.tables import (
     ViewRow,
@@ -63,8 +62,15 @@ def front_page(site: Site) -> str:
     page, views, body = _open(site, notebook)
     if not any(part.kind == OPERATORS for part in body.parts):
         body.parts.append(Part(OPERATORS))
-    sections = {page.heading_id(operator.title): operator for operator in site.operators}
     summaries = [operator.summary for operator in site.operators if operator.summary]
+    history, changes = "", None
+    if site.history or site.previous:  # loads numpy
+        from kernels_bench_tools.results.changes import changes_since
+        from kernels_bench_tools.results.history import told
+
+        history = told(site.history.changes) if site.history else ""
+        changes = changes_since(site.previous, summaries) if site.previous else None
+    sections = {page.heading_id(operator.title): operator for operator in site.operators}
     families = {one.family for operator in site.operators for one in operator.entries}
     return render(
         site,
@@ -87,9 +93,10 @@ def front_page(site: Site) -> str:
         models=[(key, page.url(paths.model_file(key))) for key in site.models.keys],
         measured_in=partial(_measured_in, site, page),
         contents=_contents(body.parts, sections),
-        changes=None if site.previous is None else changes_since(site.previous, summaries),
+        changes=changes,
         since=day(site.previous.measured) if site.previous else "",
-        history=site.history and (site.history.since, told(site.history.changes)),
+        history=history,
+        revision=site.history.since if site.history else "",
         measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,

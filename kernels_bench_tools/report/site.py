@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,10 +48,12 @@ from kernels_bench_tools.report.paths import (
     static_files,
 )
 from kernels_bench_tools.results.effects import Effects, effects_csv
-from kernels_bench_tools.results.history import History, told
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
 from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_private
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.results.history import History
 
 
 def publish(
@@ -168,7 +171,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         *operators.values(),
         *notebooks.values(),
         msgspec.json.encode(site.previous),
-        *([site.history.since, told(site.history.changes)] if site.history else []),
+        *([site.history.since, *map(str, site.history.changes)] if site.history else []),
         site.build.project.commit,
         msgspec.json.encode(site.build.left_out),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import msgspec
@@ -11,12 +11,25 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.git import Repository
+from kernels_bench_tools.records.build import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    has_other_code,
+    is_implementation,
+    operator_of,
+)
 from kernels_bench_tools.records.codec import decode_records
 from kernels_bench_tools.records.committed import read_unlinked, record_file, record_files
 from kernels_bench_tools.records.record import Status, device_of
-from kernels_bench_tools.records.summary import DeviceSummary, Report, Row, Summary, geometric_mean
-from kernels_bench_tools.results.history import (
+from kernels_bench_tools.records.summary import (
     ChangeKind,
+    DeviceSummary,
+    Report,
+    Row,
+    Summary,
+    geometric_mean,
+)
+from kernels_bench_tools.results.history import (
     Measured,
     RowName,
     Step,
@@ -138,13 +151,15 @@ class Place(NamedTuple):
     """The folder with the modules of its own operators."""
     on_problem: Callable[[RecordError], None]
     """Gets what is wrong with records."""
+    read_code: Callable[[str, bytes], Mapping[str, str]]
+    """Returns the code of each cell of a notebook."""
 
 
 class _State(NamedTuple):
     """What one of two states has of rows."""
 
     files: Mapping[str, bytes] = {}
-    """Files of records by path."""
+    """Files of records, and notebooks of implementations, by path."""
     points: Mapping[RowName, Measured] = {}
 
 
@@ -152,7 +167,7 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
     """Return the rows that differ between two states, each judged, the most important first.
 
     A state is a revision, a ``report.json``, a folder of records, or, without a name, the project's files as they are.
-    Rows that were not measured again are left out. ``history`` is that of all rows, if it was read before.
+    Rows that were not measured again are left out, unless their code is another one. ``history`` is that of all rows, if it was read before.
     """
     repository: Repository | None = None
     try:
@@ -181,7 +196,23 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
     if history is None:
         history = read_history(repository, place.operators_folder, paths) if repository else []
     order = list(ChangeKind)
-    return sorted(judge(steps, find_floors(history)), key=lambda step: (order.index(step.kind), step.row))
+    steps = [*judge(steps, find_floors(history)), *_stale(place, *sides)]
+    return sorted(steps, key=lambda step: (order.index(step.kind), step.row))
+
+
+def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
+    """Yield the rows of notebooks that differ whose records are not of their code."""
+    for path, data in head.files.items():
+        if path.endswith(".md") and base.files.get(path) != data:
+            folder, code = f"{operator_of(path)}/{RESULTS}/records/", place.read_code(path, data)
+            own = {
+                one: records
+                for one, records in head.files.items()
+                if one.startswith(folder) and one.endswith(f"/{PurePosixPath(path).stem}.jsonl")
+            }
+            for row, version in _rows_of_files(own, (), place.on_problem).items():
+                if has_other_code(version.records[0].provenance, code):
+                    yield Step(row, None, measured(version), kind=ChangeKind.STALE)
 
 
 def _read_state(place: Place, repository: Repository | None, name: str) -> _State:
@@ -193,13 +224,18 @@ def _read_state(place: Place, repository: Repository | None, name: str) -> _Stat
             {one.relative_to(path).as_posix(): read_unlinked(one) for one in sorted(path.rglob("*.jsonl"))}
         )
     if not name:
-        files = [one for operator in place.operators for one in record_files(place.root / operator)]
+        folders = [place.root / operator for operator in place.operators]
+        files = [
+            one
+            for folder in folders
+            for one in (*record_files(folder), *folder.glob(f"{IMPLEMENTATIONS}/*.md"))
+        ]
         return _State({one.relative_to(place.root).as_posix(): read_unlinked(one) for one in files})
     assert repository is not None
     found = {
         path: content
         for path, content in repository.files(repository.resolve(name)).items()
-        if owner_of(path)
+        if owner_of(path) or (path.endswith(".md") and is_implementation(path))
     }
     return _State(dict(zip(found, repository.read([*found.values()]), strict=True)))
 
@@ -211,7 +247,8 @@ def _rows_of_files(
     rows: dict[RowName, Version] = {}
     for path, data in files.items():
         owner = owner_of(path)
-        records = decode_records(data, path, on_problem, owner) if path not in equal else []
+        is_new = path.endswith(".jsonl") and path not in equal
+        records = decode_records(data, path, on_problem, owner) if is_new else []
         own = grouped(((one.op, one.impl, device_of(one).slug), one) for one in records)
         for (operator, implementation, device), found in own.items():
             named = owner.operator if owner else operator

@@ -24,11 +24,13 @@ from kernels_bench_tools.records.build import RESULTS, code_digest
 from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner
 from kernels_bench_tools.records.outcome import WORST_LAST
-from kernels_bench_tools.records.record import Environment, Labelled, Provenance, Record, Status
+from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
 from kernels_bench_tools.records.settings import OPERATORS
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     SMALLEST_EFFECT,
+    CauseKind,
+    ChangeKind,
     DeviceSummary,
     Estimate,
     Point,
@@ -56,17 +58,6 @@ _SUPPORT = frozenset(
 """Packages that a cell may import and that have no kernels; torch and Triton are in the environment."""
 
 
-class CauseKind(Labelled):
-    """What differs between two measurements, the most likely cause of another time first."""
-
-    CODE = "code", "", "the code of the implementation's cell"
-    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, or a package or a build with kernels"
-    OPERATOR = "operator", "", "the operator's module, or the shapes of the workload"
-    HARNESS = "harness", "", "what measures: its version, its modules, the timer"
-    DEVICE = "device", "", "sentinels or measured peaks are apart: another card, or other clocks"
-    NOTHING = "nothing", "nothing changed", "none of these, as far as both records tell"
-
-
 class Cause(NamedTuple):
     kind: CauseKind
     detail: str = ""
@@ -79,19 +70,6 @@ class Cause(NamedTuple):
     def __str__(self) -> str:
         named = self.detail and self.kind in {CauseKind.TOOLCHAIN, CauseKind.DEVICE}
         return f"{self.kind.label}: {self.detail}" if named else self.kind.label
-
-
-class ChangeKind(Labelled):
-    """What became of a row, the most important first."""
-
-    FAILS = "fails now"
-    SLOWER = "slower"
-    FASTER = "faster"
-    PASSES = "passes now"
-    NEW = "new"
-    GONE = "gone"
-    SAME = "same", "no change"
-    UNSURE = "unsure", "no verdict"
 
 
 TIMED = frozenset({ChangeKind.SLOWER, ChangeKind.FASTER})

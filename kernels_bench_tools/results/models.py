@@ -24,11 +24,11 @@ from kernels_bench_tools.records.model import (
 from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
 from kernels_bench_tools.results.export import Value, csv_text
-from kernels_bench_tools.results.history import RowName
 from kernels_bench_tools.text import deviation
 
 if TYPE_CHECKING:
     from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice
+    from kernels_bench_tools.results.history import RowName
 
 _CSV_COLUMNS = (
     *("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator"),

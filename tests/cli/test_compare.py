@@ -9,6 +9,7 @@ from history import FILE, make_repository, rows
 from msgspec.structs import replace
 from projects import assert_one_line, git, run_kbt
 
+from kernels_bench_tools.records.build import code_digest
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Provenance
 from kernels_bench_tools.records.summary import Report
@@ -122,3 +123,23 @@ def test_two_reports_are_compared(repository, sample):
 )
 def test_what_is_no_state_is_a_mistake(repository, arguments, part):
     assert_one_line(run_kbt(repository, "compare", *arguments), part)
+
+
+def test_rows_whose_code_changed_without_a_new_measurement_are_stale(repository):
+    notebook = repository / "op/impls/mine.md"
+    records = [
+        replace(one, provenance=Provenance(code_digest=code_digest("1"), cell="benchmark", harness="1"))
+        for one in rows("r3", *THEN)
+    ]
+    write_records(repository / FILE, records)
+    git(repository, "commit", "-qam", "measured")
+    notebook.write_text(notebook.read_text().replace("\n1\n", "\n1  # a comment\n"))
+    comment = compare(repository, "HEAD")
+
+    notebook.write_text(notebook.read_text().replace("\n1  #", "\n2  #"))
+    uncommitted = compare(repository, "HEAD")
+    git(repository, "commit", "-qam", "changed")
+
+    assert comment["rows"] == []
+    assert [(row["workload"], row["change"]) for row in uncommitted["rows"]] == [("a", "stale")]
+    assert compare(repository, "HEAD~1", "HEAD") == uncommitted

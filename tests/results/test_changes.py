@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import DeviceSummary, Report, Row
+from kernels_bench_tools.records.summary import ChangeKind, DeviceSummary, Report, Row
 from kernels_bench_tools.results.changes import changes_since, read_report
-from kernels_bench_tools.results.history import ChangeKind
 
 Edit = Callable[[DeviceSummary, dict[str, Row]], None]
 TRITON = "triton_layer_norm"

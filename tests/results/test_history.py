@@ -11,9 +11,8 @@ from projects import git
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Flag, HubKernel, Record, Status
+from kernels_bench_tools.records.summary import CauseKind, ChangeKind
 from kernels_bench_tools.results.history import (
-    CauseKind,
-    ChangeKind,
     RowName,
     Step,
     find_floors,
