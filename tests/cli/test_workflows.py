@@ -14,6 +14,10 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 REPORT = FOLDER / "report.yml"
+GRANTED = {
+    "report.yml": {"deploy": {"pages": "write", "id-token": "write"}},
+    "comment.yml": {"comment": {"contents": "read", "actions": "read", "pull-requests": "write"}},
+}
 _COMMAND = re.compile(r"\bkbt (?P<arguments>[^|)\n]*)")
 
 
@@ -50,7 +54,7 @@ def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
     assert "secrets." not in text
     assert data["permissions"] == {"contents": "read"}
     granted = {name: job["permissions"] for name, job in data["jobs"].items() if "permissions" in job}
-    assert granted == ({"deploy": {"pages": "write", "id-token": "write"}} if path == REPORT else {})
+    assert granted == GRANTED.get(path.name, {})
     for job in data["jobs"].values():
         assert job["runs-on"]
         assert job["timeout-minutes"] <= 360
@@ -64,6 +68,23 @@ def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
     assert [one for one in used if not re.fullmatch(r" [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
     checkouts = [step for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_what_a_fork_brings_runs_neither_with_a_token_that_may_write_nor_on_our_machines() -> None:
+    for path in WORKFLOWS:
+        data = load(path)
+        events = data[True]  # `on` in YAML 1.1
+        assert "pull_request_target" not in events
+        for name, job in data["jobs"].items():
+            if "pull_request" in events and "GPU_RUNNER" in job["runs-on"]:
+                assert "head.repo.full_name == github.repository" in job["if"], name
+            if "workflow_run" in events:
+                text = str(job["steps"])
+                assert "'ref'" not in text
+                assert (
+                    re.search(r"git (checkout|switch|worktree|reset|merge |pull)|gh pr checkout", text)
+                    is None
+                )
 
 
 def test_one_build_at_a_time_holds_a_device_keeps_its_cache_and_is_deployed() -> None:
@@ -88,7 +109,7 @@ def test_uv_is_installed_in_one_version() -> None:
     scripts = [path.read_text(encoding="utf-8") for path in (*WORKFLOWS, ROOT / ".ci" / "run")]
     installed = [command for script in scripts for command in re.findall(r"pip install\b(.*)", script)]
 
-    assert len(installed) == 3
+    assert len(installed) == 6
     assert len(set(installed)) == 1
     assert re.fullmatch(r" --quiet uv==\d+\.\d+\.\d+", installed[0])
 
