@@ -21,11 +21,11 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from kernels_bench_tools.cluster.shipment import (
+    CODE,
     DEVICE,
     PackedEntry,
     Shipment,
     WorkerInfo,
-    code_digest,
     describe_worker,
     pack,
     run_shipment,
@@ -78,7 +78,7 @@ class ClusterExecutor:
         """By operator, the worker that measured it last: the numbers of a table come from one device."""
         self._client = _connect(address)
         try:
-            self._client.subscribe_topic("all", lambda event: self._on_worker_event(event[1]))
+            self._client.subscribe_topic("all", self._on_worker_event)
             self._client.subscribe_topic(self._topic, lambda event: self._on_step(event[1]))
             self._usable_workers(ARRIVAL_SECONDS, "has a scheduler, but no workers")
         except BaseException:
@@ -204,9 +204,9 @@ class ClusterExecutor:
         what = "the scheduler is gone; finished results are kept"
         return ProjectError(self._where, what, "", "Start it again, and then the same build")
 
-    def _on_worker_event(self, event: dict[str, Any]) -> None:
-        if event.get("action") == "remove-worker":
-            self._lost.add(event["worker"])
+    def _on_worker_event(self, event: tuple[float, dict[str, Any]]) -> None:
+        if event[1].get("action") == "remove-worker":
+            self._lost.add(event[1]["worker"])
 
     def _on_step(self, event: dict[str, Any]) -> None:
         """Report a step of an attempt; called in a thread that must not block."""
@@ -267,25 +267,22 @@ class ClusterExecutor:
             raise ProjectError(where, str(answer))
         if isinstance(answer, Exception):
             what = f"cannot run cells ({type(answer).__name__}: {answer})"
-            hint = "Install kernels-bench-tools[cluster] there, or start it with `kbt workers`"
-            raise ProjectError(where, what, "this version of kernels-bench-tools", hint)
+            raise ProjectError(where, what, "", "Start it with `kbt workers` of this version")
         if not answer.has_device:
             hint = f"Start it with `kbt workers`, or with `--resources {DEVICE}=1`"
             raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
-        if answer.code != code_digest(self.environment):
-            what, same = "has another version of kernels-bench-tools", "the same code on all sides"
-            raise ProjectError(where, what, same, "Update it there, and start it again")
+        if answer.code != CODE:
+            what, hint = "has another version of kernels-bench-tools", "Update it there, and start it again"
+            raise ProjectError(where, what, "the same code on all sides", hint)
         known = ((other, info) for other, info in self._workers.items() if info is not None)
         other, first = next(known, (address, answer))
         if answer.device != first.device:
-            names = [f"{info.device.name} {info.device.driver}".strip() for info in (first, answer)]
-            what = f"its workers have different devices: {other} has {names[0]}, {address} has {names[1]}"
+            has, too = (f"{info.device.name} {info.device.driver}".strip() for info in (first, answer))
+            what = f"its workers have different devices: {other} has {has}, {address} has {too}"
             raise ProjectError(self._where, what, "one kind of device", "Use a cluster for each kind")
-        if answer.identity != first.identity:
-            unequal = sorted(set(answer.identity) ^ set(first.identity))
+        if unequal := sorted({*answer.identity} ^ {*first.identity}):
             what = f"its workers {other} and {address} differ in {', '.join(unequal[:5])}"
-            remedy = "Install the same packages on all workers"
-            raise ProjectError(self._where, what, "the same environment", remedy)
+            raise ProjectError(self._where, what, "", "Install the same packages on all workers")
         return answer
 
 

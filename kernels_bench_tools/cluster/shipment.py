@@ -268,7 +268,7 @@ class WorkerInfo:
     identity: list[str]
     """What of its environment changes results."""
     code: str
-    """``code_digest`` of the worker."""
+    """``CODE`` of the worker."""
     threads: int
     has_device: bool
     """Whether it was started with the resource ``DEVICE``."""
@@ -278,29 +278,16 @@ def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
     return WorkerInfo(
         device=current_device(),
         identity=find_environment(environment).identity(),
-        code=code_digest(environment),
+        code=CODE,
         threads=dask_worker.state.nthreads,
         has_device=dask_worker.state.total_resources.get(DEVICE, 0) >= 1,
     )
 
 
-def _package_digest(*patterns: str) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for pattern in patterns for path in PACKAGE_FOLDER.glob(pattern)):
-        digest.update(f"{path.relative_to(PACKAGE_FOLDER).as_posix()}\0{file_digest(path)}\n".encode())
-    return digest.hexdigest()
-
-
-_RUNNER = _package_digest("*.py", "records/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
-"""Of the code that this process has loaded, even if the files change later."""
-
-
-def code_digest(environment: str) -> str:
-    """Return a digest of the code of this package that affects results: what runs cells, and what they import.
-
-    Cells in environments of their own import the package that their headers name.
-    """
-    if environment == "uv":
-        return _RUNNER
-    parts = ("records", "hub", "measure", "operators", "results", "chart")
-    return _RUNNER + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
+CODE = hashlib.sha256(
+    b"".join(
+        os.fsencode(f"{path.relative_to(PACKAGE_FOLDER)}\0{file_digest(path)}\n")
+        for path in sorted(PACKAGE_FOLDER.rglob("*.py"))
+    )
+).hexdigest()
+"""Digest of this package when this process began, even if files change later."""
