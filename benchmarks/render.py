@@ -38,6 +38,7 @@ from kernels_bench_tools.records.build import (
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
+    SCHEMA,
     CacheState,
     Environment,
     Latency,
@@ -77,6 +78,7 @@ def make_record(operator: str, number: int, workload: int, chance: random.Random
         compile_ms=120.0, peak_bytes=moved, ok=True, absmax=0.004, regime=Regime.HBM,
         work=Work(bytes_read=moved // 2, bytes_written=moved // 2, flops=moved),
         roofline=Roofline(ceiling="copy", value=4270.0, fraction=min(0.99, moved / median / 1e6 / 4270)),
+        schema=SCHEMA,
         ceilings={"copy": 4270.0, "read": 4390.0} if workload == 0 else {},
         sentinels={"copy": [0.503, 0.504], "null": [0.0011, 0.0011]} if workload == 0 else {},
         provenance=Provenance(notebook=f"{operator}/impls/kernel_{number}.md", commit="c0ffee" * 6, harness="0.1.0"),
