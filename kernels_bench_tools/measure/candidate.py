@@ -21,7 +21,7 @@ from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.judge.bindings import replaced_methods
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets, turns
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets, how_to_change
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import copied, poison_memory
 from kernels_bench_tools.measure.modes import TimedFunction, changing, in_mode, timed_function
@@ -123,8 +123,8 @@ class Candidate(TimedCalls):
         self._guard.inspect(self._operator, self._workload, self._timed.call, inputs)
         return dict(self._guard.reasons)
 
-    def prepare(self, sets: int) -> None:
-        """Make this many sets of inputs for the timed calls, and compile for them."""
+    def prepare(self, sets: int, entries: bool = False) -> None:
+        """Make this many sets of inputs for the timed calls, and compile for them; ``entries`` as in :mod:`.changing_inputs`."""
         workload, device = self._workload, self._device
         rotated = make_input_sets(lambda number: self._made(workload, workload.seed + number), sets, device)
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
@@ -136,8 +136,7 @@ class Candidate(TimedCalls):
             InputSets(
                 rotated,
                 positions,
-                turn=turns(self._operator, rotated[0]),
-                whole=self._operator.whole_rows,
+                **how_to_change(self._operator, rotated[0], positions, entries=entries),
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])

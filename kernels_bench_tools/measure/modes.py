@@ -73,9 +73,19 @@ def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]
 
     def positions(inputs: Inputs) -> Sequence[int]:
         start = len(inputs) - len(operator.outputs) if mode == "bwd" else 0
-        return [n for n in range(start, len(inputs)) if isinstance(inputs[n], Tensor) and operator.changes(n)]
+        return [
+            n
+            for n in range(start, len(inputs))
+            if isinstance(inputs[n], Tensor) and operator.changes(n) and not _is_sorted(inputs[n])
+        ]
 
     return positions
+
+
+def _is_sorted(value: Tensor) -> bool:
+    """Return whether a tensor may say where something begins: exchanged elements would say nothing."""
+    of_numbers = not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
+    return of_numbers and value.dim() == 1 and value.numel() > 1 and bool((value[1:] >= value[:-1]).all())
 
 
 def in_mode(operator: Operator, mode: str) -> Operator:
@@ -119,14 +129,17 @@ def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
     gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
     flops = operator.backward_flops + (1 if both else 0)
     return {
-        "inputs": lambda workload, device, seed: _with_gradients(
-            operator, operator.inputs(workload, device, seed), seed
+        "inputs": wraps(operator.inputs)(
+            lambda workload, device, seed: _with_gradients(
+                operator, operator.made_inputs(workload, device, seed), seed
+            )
         ),
         "outputs": (*operator.outputs, *gradients) if both else gradients,
         "reference": _Passes(operator, operator.reference).whole(both=both),
         "baseline": _Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
         "flops": lambda inputs: int(flops * operator.flops(inputs[: -len(operator.outputs)])),
         "slices": operator.gradient_slices,
+        "renew": (lambda *given: _renewed(operator, *given)) if operator.renew and both else None,
         "edge_cases": partial(_edge_cases, operator),
         "unread": () if both else operator.backward_unread,
     }
@@ -219,6 +232,13 @@ def _with_gradients(operator: Operator, inputs: Inputs, seed: int) -> Inputs:
         )
         for output in operator.outputs
     )
+
+
+def _renewed(operator: Operator, inputs: Inputs, generator: torch.Generator) -> Inputs:
+    assert operator.renew is not None
+    count = len(operator.outputs)
+    gradients = (torch.empty_like(one).normal_(generator=generator) for one in inputs[-count:])
+    return *operator.renew(inputs[:-count], generator), *gradients
 
 
 def _edge_cases(operator: Operator, workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:

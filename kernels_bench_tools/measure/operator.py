@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +15,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import Module, Parameter
 
-from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
@@ -95,6 +97,14 @@ def copy_tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=eps_of(dtype) / 4, atol=torch.finfo(torch.float32).tiny)
 
 
+def product_tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return the tolerance for sums of products, whose mean error is limited, too.
+
+    One sum after another in float32 has 3 times that of torch, three products in bfloat16 for one in float32 18 times.
+    """
+    return replace(dtype_tolerance(dtype), mean=3.0 if torch.finfo(dtype).bits <= 16 else 8.0)
+
+
 def one_slice(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield the whole inputs: for operators whose float64 reference fits in memory."""
     yield ..., inputs
@@ -167,6 +177,9 @@ class Operator:
     whole_rows: tuple[int, ...] = ()
     """Positions of those whose rows change places between timed calls, and on a CPU their columns, because elements of another
     row could not be theirs."""
+    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None
+    """Make other inputs of the same kind, shapes and dtypes, for the next timed call; where elements may not change places:
+    of matrices that have to be invertible or symmetric, of sorted keys."""
     layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Other layouts that models use, by name: group to the fields above that have other values. Groups that are not
     named have no workloads in the layout."""
@@ -289,12 +302,52 @@ class Operator:
         return found
 
     def made_inputs(self, workload: Workload, device: str, seed: int) -> Inputs:
-        """Return ``inputs(...)``; ``OperatorError`` unless it is a tuple."""
-        found: Any = self.inputs(workload, device, seed)
-        if not isinstance(found, tuple | list):
-            what = f"`inputs` returned a {type(found).__name__}"
-            raise OperatorError(f"operator {self.name}", what, "A tuple, with tensors first")
-        return tuple(found)
+        """Return ``inputs(...)``, each tensor with memory of its own; ``OperatorError`` for other values than it may have."""
+        found = self.call("inputs", self.inputs, workload, device, seed)
+        expected = "A tuple: tensors first, then numbers, strings, None, or tuples of these"
+        wrong = "" if isinstance(found, tuple | list) else f"a {type(found).__name__}"
+        if not wrong:
+            first = found[0] if found else None
+            wrong = (
+                "" if isinstance(first, Tensor) else f"a {type(first).__name__} first" if found else "nothing"
+            )
+        for number, value in enumerate(() if wrong else found):
+            if type(value) is not Parameter and not _is_input(value):
+                wrong = f"a {type(value).__name__} as input {number + 1}"
+        if wrong:
+            raise OperatorError(self._place(self.inputs), f"`inputs` returned {wrong}", expected)
+        return tuple(value.clone() if is_part(value) else value for value in found)
+
+    def call(self, name: str, function: Callable[..., Any], *given: Any) -> Any:
+        """Call a function of this operator: an exception is an error of its module, with its line."""
+        try:
+            return function(*given)
+        except Exception as error:
+            raise self._mistake(name, function, error) from error
+
+    def each(self, name: str, function: Callable[..., Iterable[Any]], *given: Any) -> Iterator[Any]:
+        """Yield what a function of this operator does; see :meth:`call`."""
+        try:
+            yield from function(*given)
+        except Exception as error:
+            raise self._mistake(name, function, error) from error
+
+    def _mistake(self, name: str, function: Callable[..., Any], error: Exception) -> Exception:
+        if isinstance(error, KbtError | CallError) or failed_status(error) is not Status.ERROR:
+            return error
+        said = f"{type(error).__name__}: {failure_of(error).msg}"
+        return OperatorError(self._place(function, error), f"`{name}` raised {said}")
+
+    def _place(self, function: Callable[..., Any], error: Exception | None = None) -> str:
+        """Return the file of one of this operator's functions, and the line where it begins, or raised this."""
+        while inner := getattr(function, "__wrapped__", None) or getattr(function, "func", None):
+            function = inner
+        code = getattr(function, "__code__", None)
+        if code is None or code.co_filename.startswith("<"):
+            return f"operator {self.name}"
+        frames = traceback.extract_tb(error.__traceback__) if error else []
+        lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+        return f"{shown(Path(code.co_filename))}:{lines[-1] if lines else code.co_firstlineno}"
 
     def work(self, inputs: Inputs, output: Outputs) -> Work:
         """Count the least work of one call: what is needed of each tensor read or written once, and the FLOPs."""
@@ -305,7 +358,7 @@ class Operator:
         return Work(
             bytes_read=sum(size for position, size in read.items() if position not in self.unread),
             bytes_written=sum(written.values()),
-            flops=self.flops(inputs),
+            flops=int(self.call("flops", self.flops, inputs)),
         )
 
 
@@ -326,6 +379,21 @@ def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> 
         if found:
             sets[model] = found
     return sets
+
+
+def _is_input(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(not isinstance(one, Tensor) and _is_input(one) for one in value)
+    if isinstance(value, Module):  # of others the reference would not get the parameters in float64
+        return type(value).__module__.startswith(f"{__package__.partition('.')[0]}.")
+    return value is None or type(value) in (Tensor, bool, int, float, str, torch.dtype)
+
+
+def is_part(value: Any) -> bool:
+    """Return whether a dense tensor is a part of a larger memory, of which changes between calls would move the rest, too."""
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.is_contiguous():
+        return False
+    return value.untyped_storage().nbytes() != value.numel() * value.element_size()
 
 
 def argument_names(function: Callable[..., Any]) -> list[str]:

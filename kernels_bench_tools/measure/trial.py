@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,12 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.correctness.check import (
     Case,
+    ChangedInputsError,
     Correctness,
     changed_inputs,
     check_calls,
+    require_usual,
     without_memory,
 )
 from kernels_bench_tools.measure.correctness.compare import (
@@ -35,7 +38,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after, turns
+from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after, how_to_change
 from kernels_bench_tools.measure.judge.guard import ELSEWHERE
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
 from kernels_bench_tools.measure.modes import changing, in_mode
@@ -47,6 +50,7 @@ from kernels_bench_tools.measure.operator import (
     failed_status,
     failure_of,
     no_edge_cases,
+    one_slice,
     size_in_bytes,
     tensors_of,
 )
@@ -71,6 +75,8 @@ SHARE_OF_SLICES, LEAST_SLICES = 1 / 8, 4
 """How much of the output of a timed call is compared, chosen at random after the call: the reference of a long attention
 takes a second. An eighth of some ten outputs in each of three processes are 120 slices or more: an implementation that
 leaves out 5 % of each timed call, which saves as much, passes once in 400."""
+LAST_CHANGES = 16
+"""Of inputs before a timed call that failed: are these to blame?"""
 MAX_PRESSURE = 0.2
 """Share of the time in which some process waits for a core: more is a busy machine."""
 
@@ -125,8 +131,17 @@ def run_trial(
             if process > 0:  # edge cases are the same in all processes; the first one checks them
                 checked = replace(checked, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)
-            candidate.start(number, process)
-            _run(trial, of_mode, checked, workload, candidate, positions, session, kernels)
+            for entries in (False, True):
+                candidate.start(number, process)
+                try:
+                    _run(trial, of_mode, checked, workload, candidate, positions, session, kernels, entries)
+                    break
+                except ChangedInputsError:
+                    given = of_mode.made_inputs(workload, session.device, trial.seed)
+                    several = any(given[position].shape[:1].numel() > 1 for position in positions(given))
+                    if entries or of_mode.renew or not several:
+                        raise
+                    trial = Trial(status=Status.OK, seed=trial.seed, flags=list(of_mode.declared))
     except ConnectionError:
         raise
     except Exception as error:
@@ -180,6 +195,7 @@ def _run(
     positions: Callable[[Inputs], Sequence[int]],
     session: BenchmarkSession,
     kernels: str,
+    entries: bool,
 ) -> None:
     device = session.device
     inputs = operator.made_inputs(workload, device, trial.seed)
@@ -199,36 +215,44 @@ def _run(
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
     changed = positions(inputs)
-    turning = changed if turns(operator, inputs) else ()
+    how = how_to_change(operator, inputs, changed, entries=entries)
+    turning = changed if how["turn"] else ()
     copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     most = calls_at_once(sum(map(size_in_bytes, like)), device)
     batches = Batches(candidate, sets, keep=_own, most=most)
-    with ExitStack() as stack:
-        harness_ms = None
-        if isinstance(candidate, RemoteCandidate) and not device.startswith("cuda"):
-            overwritten = [
-                n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
-            ]
-            idle = partial(
-                _idle_calls, inputs, changed, sets, turning, operator.whole_rows, overwritten, like
+    try:
+        with ExitStack() as stack:
+            harness_ms = None
+            if isinstance(candidate, RemoteCandidate) and not device.startswith("cuda"):
+                overwritten = [
+                    n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
+                ]
+                idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
+                harness = stack.enter_context(forked(idle))
+                harness_ms = partial(_overhead_ms, Batches(harness, sets))
+                for remote in (harness, candidate):
+                    remote.share_outputs(like)
+            candidate.prepare(sets, entries)
+            found = trial.timing = measure_calls(
+                batches,
+                device,
+                clocks=session.clocks,
+                processes=2 if session.separate else 1,
+                harness_ms=harness_ms,
             )
-            harness = stack.enter_context(forked(idle))
-            harness_ms = partial(_overhead_ms, Batches(harness, sets))
-            for remote in (harness, candidate):
-                remote.share_outputs(like)
-        candidate.prepare(sets)
-        found = trial.timing = measure_calls(
-            batches,
-            device,
-            clocks=session.clocks,
-            processes=2 if session.separate else 1,
-            harness_ms=harness_ms,
-        )
+    except Exception as error:
+        last = [
+            (which, n) for which, numbers in enumerate(batches.changes) for n in range(len(numbers), 0, -1)
+        ]
+        for which, n in last[:LAST_CHANGES] if failed_status(error) is Status.ERROR else ():
+            before, like_it = (operator.made_inputs(workload, device, trial.seed + which) for _ in range(2))
+            require_usual(operator, before, after(like_it, changed, batches.changes[which][:n], **how))
+        raise
     trial.add(found.flags)
     late = _exceeds_clock(found, batches) if session.separate else {}
     given = partial(operator.made_inputs, workload, device)
-    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like)
+    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like, how)
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
     reasons |= candidate.finish()
@@ -257,8 +281,7 @@ def _idle_calls(
     inputs: Inputs,
     positions: Sequence[int],
     sets: int,
-    turning: Sequence[int],
-    whole: Collection[int],
+    how: How,
     overwritten: Sequence[int],
     like: Sequence[Tensor],
 ) -> TimedCalls:
@@ -272,7 +295,7 @@ def _idle_calls(
 
     own = {*positions, *overwritten}
     made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
-    changing_sets = InputSets(made, positions, turn=bool(turning), whole=whole, overwritten=overwritten)
+    changing_sets = InputSets(made, positions, **how, overwritten=overwritten)
     return TimedCalls(idle, changing_sets, "cpu")
 
 
@@ -304,6 +327,7 @@ def judge_timed_calls(
     seed: int,
     positions: Sequence[int],
     like: Sequence[Tensor],
+    how: How,
 ) -> dict[Flag, str]:
     """Compare slices of the outputs of timed calls that were taken with the reference of exactly their inputs.
 
@@ -315,22 +339,26 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
-        turn, whole = turns(operator, inputs), operator.whole_rows
         for one in group:
             if one.changes > done:
-                inputs = after(original, positions, changes[done : one.changes], turn=turn, whole=whole)
+                inputs = after(original, positions, changes[done : one.changes], **how)
                 done = one.changes
             try:
-                require_alike(one.output, like)
+                if operator.slices is not one_slice:  # else shapes are compared, which may depend on values
+                    require_alike(one.output, like)
                 only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
                 require_correct(one.output, operator, inputs, only)
-            except WrongResultError as wrong:
+            except (WrongResultError, OperatorError) as wrong:
+                if Flag.STALE_OUTPUT not in reasons:
+                    require_usual(operator, given(seed + which), inputs)
+                if isinstance(wrong, OperatorError):
+                    raise
                 reasons.setdefault(
                     Flag.STALE_OUTPUT,
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
         if done < len(changes):
-            inputs = after(original, positions, changes[done:], turn=turn, whole=whole)
+            inputs = after(original, positions, changes[done:], **how)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
     # Later calls have then changed what earlier ones were given.

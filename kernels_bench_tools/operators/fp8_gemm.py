@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, product_tolerance
 from kernels_bench_tools.operators import fp8_quant
 from kernels_bench_tools.operators.fp8_quant import BLOCK, torch_quantize
 
@@ -131,6 +131,7 @@ OPERATOR = Operator(
     outputs=(Output(dtype="bfloat16", shape=lambda inputs: (inputs[0].shape[0], inputs[2].shape[0])),),
     slices=slices,
     edge_cases=edge_cases,
+    tolerance=product_tolerance,
     baseline=torch_linear,
     smaller=partial(helpers.limit_axes, tokens=160, in_features=512, out_features=256),
     parameters=(2, 3),

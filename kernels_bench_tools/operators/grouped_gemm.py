@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Workload,
+    model_sets,
+    product_tolerance,
+    size_in_bytes,
+)
 
 AXES = ("rows", "experts", "in_features", "out_features", "skewed")
 WEIGHTS_AT_ONCE = 1 << 27
@@ -127,6 +135,7 @@ OPERATOR = Operator(
     outputs=(Output(shape=lambda inputs: (inputs[0].shape[0], inputs[1].shape[1])),),
     slices=slices,
     edge_cases=edge_cases,
+    tolerance=product_tolerance,
     baseline=torch_grouped,
     smaller=partial(helpers.limit_axes, rows=64, in_features=256, out_features=128),
     # Which rows belong to which expert does not change either: other ends would be no ends of this many rows.

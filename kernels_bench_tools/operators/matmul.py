@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Workload,
+    model_sets,
+    product_tolerance,
+)
 
 AXES = ("function", "tokens", "in_features", "out_features")
 GROUPS = {"linear": "Linear", "linear_bias": "Linear with bias"}
@@ -94,6 +101,7 @@ OPERATOR = Operator(
     outputs=(Output(shape=lambda inputs: (*inputs[0].shape[:-1], inputs[1].shape[0])),),
     slices=slices,
     edge_cases=edge_cases,
+    tolerance=product_tolerance,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64, in_features=512, out_features=256),
     gradients=(0, 1),

@@ -19,6 +19,7 @@ from kernels_bench_tools.measure.operator import (
     Workload,
     dtype_tolerance,
     model_sets,
+    product_tolerance,
 )
 
 AXES = ("tokens", "hidden_dim", "intermediate_dim")
@@ -80,7 +81,7 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 def tolerance(dtype: torch.dtype) -> Tolerance:
     """Return the default tolerance, which elements meet with weights in 8 bits, too, and a limit of the mean error."""
     limited = torch.finfo(dtype).bits <= 16
-    return replace(dtype_tolerance(dtype), mean=MOST_MEAN if limited else float("inf"))
+    return replace(dtype_tolerance(dtype), mean=MOST_MEAN) if limited else product_tolerance(dtype)
 
 
 _name = "T{tokens}_D{hidden_dim}_I{intermediate_dim}".format

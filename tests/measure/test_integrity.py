@@ -125,8 +125,8 @@ class Timed(Candidate):
 
     timing = False
 
-    def prepare(self, sets: int) -> None:
-        super().prepare(sets)
+    def prepare(self, sets: int, entries: bool) -> None:
+        super().prepare(sets, entries)
         self.timing = True
 
 

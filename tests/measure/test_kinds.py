@@ -1,17 +1,26 @@
 """Operators of kinds that this package has none of: right implementations are accepted, wrong ones refused for their reason."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import Linear, functional
 
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.inputs import same_choice
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.records.record import REJECTING, Status
 
 WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")
 OFF, UNLIKE, RANDOM = (
@@ -461,3 +470,137 @@ def test_what_is_right_is_accepted_and_what_is_wrong_refused_for_its_reason(kind
         verdict = check(of, WORKLOAD, function, inputs)
         assert not verdict.ok
         assert reason in verdict.reason
+
+
+def attempt(of: Operator, function: Callable[..., Any], mode: str = "fwd") -> Trial:
+    session = BenchmarkSession(
+        device="cpu", clocks=ClockSampler(""), peaks={"matmul_float32": 1e9, "read": 1e9, "copy": 1e9}
+    )
+    return run_trial(
+        of, WORKLOAD, 0, Candidate(of, [WORKLOAD], function, "cpu", mode=mode), session, mode=mode
+    )
+
+
+@pytest.mark.usefixtures("few_input_sets", "few_samples")
+@pytest.mark.parametrize("kind", KINDS.keys() - {"dropout without a seed", "backward"})
+def test_what_is_right_is_right_in_timed_calls(kind: str) -> None:
+    of, right, *_ = KINDS[kind]
+
+    trial = attempt(of, right)
+
+    assert trial.status in (Status.OK, Status.EXCEEDS_PHYSICS), trial.failure
+    assert not {*trial.flags} & REJECTING
+
+
+def one_spd(workload: Workload, device: str, seed: int) -> Inputs:
+    return (spd(workload, device, seed)[0][0],)
+
+
+def keys(workload: Workload, device: str, seed: int) -> Inputs:
+    (keys, wanted) = normal((500,), (200,))(workload, device, seed)
+    return keys.sort().values, wanted
+
+
+def bisected(keys: Tensor, wanted: Tensor) -> Tensor:
+    return (keys < wanted[:, None]).sum(-1)
+
+
+def new_keys(inputs: Inputs, generator: torch.Generator) -> Inputs:
+    return torch.randn(500, generator=generator).sort().values, torch.randn(200, generator=generator)
+
+
+@pytest.mark.usefixtures("few_input_sets", "few_samples")
+def test_inputs_with_a_structure_are_renewed_or_to_blame() -> None:
+    one = operator(one_spd, torch.linalg.cholesky)
+    search = operator(keys, torch.searchsorted, Output(dtype="int64", shape=lambda i: i[1].shape))
+
+    blamed = attempt(one, torch.linalg.cholesky)
+    assert blamed.status is Status.ERROR
+    assert all(word in blamed.failure.msg for word in ("operator own", "to blame", "`renew`", "`fixed`"))
+    renewed = replace(
+        one, renew=lambda inputs, generator: (inputs[0] * (1 + torch.rand(1, generator=generator)),)
+    )
+    assert attempt(renewed, torch.linalg.cholesky).status is Status.OK
+    assert attempt(search, bisected).status is Status.REJECTED
+    assert attempt(replace(search, renew=new_keys), bisected).status is Status.OK
+
+
+@pytest.mark.usefixtures("few_input_sets", "few_samples")
+@pytest.mark.parametrize(
+    "of", [replace(BACKWARD, renew=lambda i, g: (torch.randn(32, 64, generator=g),)), KINDS["inverse"][0]]
+)
+def test_a_result_that_is_kept_is_found_where_inputs_are_renewed_or_entries_change_places(
+    of: Operator,
+) -> None:
+    kept: list[Tensor] = []
+
+    def keeping(x: Tensor) -> Tensor:
+        if len(kept) < 60:
+            kept.append(of.reference(x))
+        return kept[-1].clone()
+
+    assert attempt(of, keeping).status is not Status.OK
+
+
+def raising(x: Tensor) -> Tensor:
+    return x @ x
+
+
+MISTAKES = {
+    "`reference` raised RuntimeError": operator(X, raising),
+    "`inputs` returned a float first": operator(lambda *given: (0.5, *X(*given)), lambda half, x: half * x),
+    "`inputs` returned a list as input 2": operator(lambda *given: (*X(*given), [1]), lambda x, _: x),
+    "`inputs` returned a Linear as input 2": operator(
+        lambda *given: (*X(*given), Linear(64, 64)), lambda x, f: f(x)
+    ),
+    "`inputs` returned nothing": operator(lambda *_: (), lambda: torch.zeros(1)),
+    "`inputs` returned a Tensor": operator(lambda *given: X(*given)[0], lambda x: x),
+    "`slices` raised IndexError": operator(X, lambda x: x, slices=lambda inputs: [(0, (inputs[1][0],))]),
+    "its reference returned float": operator(X, lambda x: float(x.sum())),
+    "has the dtype 'y' for its output": operator(X, lambda x: x, Output(dtype="y")),
+    "`accept` of 'out' refuses": operator(X, lambda x: x, Output(accept=lambda *_: False)),
+}
+
+
+@pytest.mark.usefixtures("few_input_sets", "few_samples")
+@pytest.mark.parametrize("said", MISTAKES)
+def test_a_mistake_of_an_operator_is_an_error_of_its_module_with_its_line(said: str) -> None:
+    trial = attempt(MISTAKES[said], lambda *given: given[0].clone())
+
+    assert trial.status is Status.ERROR
+    assert trial.failure.type == "OperatorError"
+    assert said in trial.failure.msg
+    if said.startswith("`") and "accept" not in said:
+        assert f"{Path(__file__).name}:" in trial.failure.msg
+
+
+@pytest.mark.usefixtures("few_input_sets", "few_samples")
+def test_the_examples_of_the_documentation_are_operators() -> None:
+    text = (Path(__file__).parents[2] / "docs/own-repository.md").read_text(encoding="utf-8")
+    names = {
+        "torch": torch,
+        "Operator": Operator,
+        "Output": Output,
+        "helpers": helpers,
+        "normal": normal,
+        "fields": {
+            "name": "own",
+            "title": "Own",
+            "axes": ("n",),
+            "flops": lambda _: 1,
+            "workload_sets": {"smoke": [WORKLOAD]},
+        },
+    }
+    (examples,) = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.S) if "# Several outputs" in code
+    ]
+    exec(examples, names)
+    found = {name: value for name, value in names.items() if isinstance(value, Operator)}
+
+    assert len(found) == 8
+    for name, of in found.items():
+        convert = {"codes": lambda x: x.to(torch.int8), "top_k": tuple}.get(name, lambda x: x)
+        trial = attempt(of, lambda *given, of=of, convert=convert: convert(of.reference(*given)))
+        assert trial.status in (Status.OK, Status.EXCEEDS_PHYSICS), (name, trial.failure)
+    fields = set(Operator.__dataclass_fields__) | set(Output.__dataclass_fields__)
+    assert not {field for field in fields if not re.search(rf"`[^`]*\b{field}\b[^`]*`", text)}

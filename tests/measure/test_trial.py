@@ -17,6 +17,7 @@ from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import Inputs, Operator, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
@@ -93,7 +94,11 @@ def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(session: Bench
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let inputs begin elsewhere in each timed call, as on a GPU."""
     for module in (candidate_module, trial_module):
-        monkeypatch.setattr(module, "turns", lambda *_: True)
+        monkeypatch.setattr(
+            module,
+            "how_to_change",
+            lambda *given, **options: how_to_change(*given, **options) | {"turn": True},
+        )
 
 
 @pytest.mark.usefixtures("turned")

@@ -28,6 +28,12 @@ ALL, HALF, TWO = ("float32", "bfloat16", "float16"), ("bfloat16",), ("float32", 
 FP8_GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
 
 
+def three_products(x: Tensor, weight: Tensor) -> Tensor:
+    high = [one.bfloat16().float() for one in (x, weight)]
+    low = [(one - large).bfloat16().float() for one, large in zip((x, weight), high, strict=True)]
+    return high[0] @ high[1].t() + high[0] @ low[1].t() + low[0] @ high[1].t()
+
+
 def zeros(x: Tensor, *_: Any) -> Tensor:
     return torch.zeros_like(x)
 
@@ -404,6 +410,7 @@ WRONG: list[tuple[str, tuple[str, ...], tuple[str, ...], dict[str, Any], dict[st
             "what follows whole tiles of 2048 columns": lambda *given: without_rest(layer_norm(*given), 2048),
         },
     ),
+    ("matmul", ("Linear",), ("float32",), {}, {"three products in bfloat16": three_products}),
     (
         "matmul",
         ("Linear with bias",),

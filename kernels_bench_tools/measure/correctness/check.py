@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     WrongResultError,
     compare,
     require_outputs,
+    sensitivity,
 )
 from kernels_bench_tools.measure.judge.memory import copied, fingerprint, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (
@@ -31,6 +33,8 @@ from kernels_bench_tools.text import without_styles
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
 _MAX_REASON = 120
+MORE_SENSITIVE = 10.0
+"""Exchanged elements that make rounding errors grow by more are of inputs that have a structure."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,10 @@ class _Checks:
         if error := checks.seeds(smaller, smaller=True):
             checks.result.refuses_size = True
             refused.append(("size " + " x ".join(map(str, smaller.axes.values())), error))
-        ordinary = self.operator.inputs(smaller, self.device, workload.seed)
-        for number, (name, inputs) in enumerate(self.operator.edge_cases(smaller, ordinary)):
+        ordinary = self.operator.made_inputs(smaller, self.device, workload.seed)
+        for number, (name, inputs) in enumerate(
+            self.operator.each("edge_cases", self.operator.edge_cases, smaller, ordinary)
+        ):
             case = Case(workload.seed, smaller=True, edge=number)
             # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
             if error := checks._refusal(name, case, inputs, precision=False):
@@ -197,7 +203,7 @@ class _Checks:
         """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
         errors = []
         for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
-            inputs = self.operator.inputs(workload, self.device, seed)
+            inputs = self.operator.made_inputs(workload, self.device, seed)
             errors.append(self._refusal(f"seed {seed}", Case(seed, smaller=smaller), inputs, precision=True))
         refused = [error for error in errors if error is not None]
         if 0 < len(refused) < SMALL_SEEDS:
@@ -229,6 +235,34 @@ class _Checks:
         if precision and compared.imprecise:
             self.result.add(Flag.PRECISION)
         compared.require_correct(mean=precision)
+
+
+class ChangedInputsError(OperatorError):
+    """Changes between timed calls made inputs that are none of the operator's."""
+
+
+def require_usual(operator: Operator, before: Inputs, changed: Inputs) -> None:
+    """Raise ``ChangedInputsError`` if torch's own operator is right for inputs before changes, but not for changed ones.
+
+    Or if rounding errors have grown more than those of inputs that have no structure.
+    """
+    if operator.baseline is None:
+        return
+    failed = ""
+    with suppress(OperatorError, WrongResultError):  # not the changes are to blame
+        usual = sensitivity(operator, before)
+        try:
+            if (found := sensitivity(operator, changed)) > MORE_SENSITIVE * usual:
+                failed = f"rounded inputs change its result {found / usual:,.0f} times as much"
+        except (OperatorError, WrongResultError) as error:
+            failed = f"torch's own operator is wrong for them ({_first_line(error)})"
+    if failed:
+        raise ChangedInputsError(
+            f"operator {operator.name}",
+            f"its inputs are to blame, not the implementation: after the changes between timed calls {failed}",
+            "",
+            "Give it `renew`, which makes other inputs of the same kind, or name in `fixed` those that stay as they are",
+        )
 
 
 def without_memory(output: Any) -> list[Tensor]:

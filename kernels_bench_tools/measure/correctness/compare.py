@@ -210,10 +210,8 @@ def compare(
     actual = require_outputs(output, operator, inputs)
     theirs = None
     if operator.baseline is not None:
-        with suppress(
-            RuntimeError, NotImplementedError
-        ):  # torch has no such operator for this dtype and device
-            theirs = tensors_of(operator.baseline(*inputs))
+        with suppress(OperatorError, NotImplementedError):  # torch has none for this dtype and device
+            theirs = _own_results(operator.call("baseline", operator.baseline, *inputs))
     compared = []
     for kind, tensor in zip(operator.outputs, actual, strict=True):
         tolerance, eps = operator.tolerance_of(kind, inputs), eps_of(tensor.dtype)
@@ -291,6 +289,20 @@ def is_plausible(
     return True
 
 
+def sensitivity(operator: Operator, inputs: Inputs) -> float:
+    """Return how much rounded inputs change a result, relative to its largest value; raise unless torch's own is right."""
+    assert operator.baseline is not None
+    output = _own_results(operator.call("baseline", operator.baseline, *inputs))
+    compare(output if len(output) > 1 else output[0], operator, inputs).require_correct(mean=False)
+    shares = [_ROUNDING]
+    for part in _parts(operator, inputs, None):
+        for expected, change in zip(part.expected, part._changes, strict=True):
+            if eps_of(expected.dtype) and expected.numel():
+                size = _numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0).max()
+                shares.append(float(change.max() / size.clamp(min=torch.finfo(torch.float32).tiny)))
+    return max(shares)
+
+
 def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float = 0.0) -> set[int]:
     """Return the numbers of random slices, the last one among them: a share of all, and at least this many."""
     count = sum(1 for _ in operator.slices(inputs))
@@ -299,7 +311,7 @@ def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float 
 
 
 def _parts(operator: Operator, inputs: Inputs, only: Collection[int] | None) -> Iterator[_Part]:
-    for number, (index, given) in enumerate(operator.slices(inputs)):
+    for number, (index, given) in enumerate(operator.each("slices", operator.slices, inputs)):
         if only is None or number in only:
             yield _Part(operator, inputs, number, index, tuple(map(_precise, given)))
 
@@ -317,10 +329,13 @@ class _Part:
 
     @cached_property
     def expected(self) -> tuple[Tensor, ...]:
-        return self._results(self.operator.reference, self.given)
+        return self._results("reference", self.operator.reference, self.given)
 
-    def _results(self, function: Callable[..., Any], given: Inputs) -> tuple[Tensor, ...]:
-        found = tensors_of(function(*given))
+    def _results(self, name: str, function: Callable[..., Any], given: Inputs) -> tuple[Tensor, ...]:
+        found = _own_results(self.operator.call(name, function, *given))
+        if not all(isinstance(one, Tensor) for one in found):
+            names = ", ".join(type(one).__name__ for one in found)
+            raise self._mistake(f"its reference returned {names}", "Tensors")
         if len(found) != len(self.operator.outputs):
             raise self._mistake(
                 f"its reference returned {plural(len(found), 'output')}",
@@ -351,7 +366,7 @@ class _Part:
 
     def require_repeatable(self) -> None:
         """Raise ``OperatorError`` if the reference is random, or its results are not accepted by the operator's predicate."""
-        again = self._results(self.operator.reference, self.given)
+        again = self._results("reference", self.operator.reference, self.given)
         for kind, *both in zip(self.operator.outputs, self.expected, again, strict=True):
             if kind.accept:
                 if not bool(_accepted(kind.accept, self.given, self.expected, self.expected).all()):
@@ -383,7 +398,7 @@ class _Part:
         size = values.abs()
         allowed = size * tolerance.rtol + tolerance.atol
         if operator.rounded is not None:
-            coarse = self._results(operator.rounded, self.given)[number]
+            coarse = self._results("precisions", operator.rounded, self.given)[number]
             allowed = allowed + _error_of_rounding(values, _numbers(coarse))
         if not tolerance.rtol or all(
             output is None or bool((_distance(output, expected) <= allowed).all()) for output in outputs
@@ -406,12 +421,17 @@ class _Part:
         found = [torch.zeros_like(value, dtype=torch.float64) for value in self.expected]
         for seed in range(_ROUNDINGS):
             moved = (_rounded(value, 100 * seed + number) for number, value in enumerate(self.given))
-            results = self._results(self.operator.reference, tuple(moved))
+            results = self._results("reference", self.operator.reference, tuple(moved))
             for number, (value, result) in enumerate(zip(self.expected, results, strict=True)):
                 if value.shape == result.shape:  # else it depends on values
                     change = _distance(result, value).nan_to_num(0.0, 0.0, 0.0)
                     found[number] = found[number].maximum(change)
         return found
+
+
+def _own_results(found: Any) -> tuple[Any, ...]:
+    """Return the results of a function of the operator, which may be a named tuple, as of ``torch.topk``."""
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
 
 
 def _accepted(accept: Accept, inputs: Inputs, *results: tuple[Tensor, ...]) -> Tensor:

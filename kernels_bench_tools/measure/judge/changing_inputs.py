@@ -4,7 +4,8 @@ On a CPU a change exchanges elements all over each activation, so that nearly al
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
 element, so that all of the work has to be done again. A change is defined by a number: a process that makes the same
 inputs and applies the same changes has the inputs of every call. Parameters (weights, tables) stay as they are, as in a
-model.
+model, and so do sorted integers, such as where rows begin. Where elements may not be anywhere, as in a matrix that has an
+inverse, the operator makes new inputs (``renew``), or entries of a batch change places.
 
 Between a change and its call no function in Python of other modules runs, and no method that an object may have of its own:
 an implementation could replace one, and compute its output there. ``tests/measure/test_input_sets.py`` looks for them.
@@ -16,6 +17,7 @@ import secrets
 from _random import Random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -40,9 +42,25 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
-def turns(operator: Operator, inputs: Inputs) -> bool:
-    """Return whether a change moves all elements of a tensor, instead of exchanging some."""
-    return bool(operator.whole_rows) or any(isinstance(value, Tensor) and value.is_cuda for value in inputs)
+class How(TypedDict):
+    """How a change is made, unless elements of a tensor are exchanged with others of it."""
+
+    turn: bool
+    """Whether tensors are new or begin elsewhere."""
+    whole: Collection[int]
+    """Positions of those whose entries of the first axis keep their elements then."""
+    renew: Callable[[Inputs, torch.Generator], Inputs] | None
+
+
+def how_to_change(
+    operator: Operator, inputs: Inputs, positions: Sequence[int], *, entries: bool = False
+) -> How:
+    """Return how these inputs of an operator change; ``entries``: if all have to keep those of their first axis."""
+    whole, renew = positions if entries else operator.whole_rows, operator.renew
+    on_gpu = any(isinstance(value, Tensor) and value.is_cuda for value in inputs)
+    # A plain function, whatever the operator has.
+    made = None if renew is None else lambda given, generator: renew(given, generator)
+    return How(turn=on_gpu or bool(whole) or renew is not None, whole=whole, renew=made)
 
 
 def after(
@@ -52,10 +70,11 @@ def after(
     *,
     turn: bool,
     whole: Collection[int] = (),
+    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
 ) -> Inputs:
-    """Return what inputs are after these changes, in order; ``turn`` as :func:`turns` says. May change ``given``."""
+    """Return what inputs are after these changes, in order, made as :class:`How` says. May change ``given``."""
     if turn:
-        return turned(given, positions, numbers[-1], whole=whole)
+        return turned(given, positions, numbers[-1], whole=whole, renew=renew)
     for number in numbers:
         change(given, positions, number)
     return given
@@ -91,17 +110,25 @@ def turned(
     into: Inputs | None = None,
     *,
     whole: Collection[int] = (),
+    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
 ) -> Inputs:
-    """Return inputs whose tensors at ``positions`` begin elsewhere, chosen by ``number``.
+    """Return inputs whose tensors at ``positions`` are new, or begin elsewhere, chosen by ``number``.
 
-    They are written to ``into``, or to copies. Rows of those in ``whole`` keep their elements.
+    They are written to ``into``, or to copies. The others are for :class:`How`.
     """
-    random = Random(number)  # both sides must get the same elements
     found = into or _copies(inputs, positions)
+    if renew is not None:
+        generator = torch.Generator(next(one.device for one in inputs if isinstance(one, Tensor)))
+        renewed = renew(inputs, generator.manual_seed(number))
+        for position in positions:
+            Tensor.copy_(found[position], renewed[position])
+        return found
+    random = Random(number)  # both sides must get the same elements
     for position in positions:
         given, memory = _memory(inputs, position), _memory(found, position)
-        size, columns = given.numel(), tuple.__getitem__(inputs, position).shape[-1:].numel()
-        row = columns if position in whole else 0
+        shape = tuple.__getitem__(inputs, position).shape
+        size, columns = given.numel(), shape[-1:].numel()
+        row = size // max(shape[:1].numel(), 1) if position in whole else 0
         aligned = _ALIGNED_BYTES // given.element_size()
         step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
         start = step * _below(random, max(size // step, 1))
@@ -129,8 +156,7 @@ def _memory(inputs: Inputs, position: int) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``turn`` is what :func:`turns` returns, ``whole`` is for :func:`turned`. ``overwritten`` are positions of inputs
-    that calls may overwrite. Each call then gets copies of its own, and what ``prepare`` makes of them, such as a
+    ``turn``, ``whole`` and ``renew`` are those of :class:`How`. ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what ``prepare`` makes of them, such as a
     forward pass. That is code of the implementation, which must not know what the call will get: it runs in
     :meth:`make_ahead`, before the change is known, and its copies are filled afterwards, right before the call.
     """
@@ -142,11 +168,12 @@ class InputSets:
         *,
         turn: bool = False,
         whole: Collection[int] = (),
+        renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
         overwritten: Sequence[int] = (),
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._prepare, self._whole, self._turns = prepare, whole, turn
+        self._prepare, self._turns, self._whole, self._renew = prepare, turn, whole, renew
         self.repeatable = not overwritten
         """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
@@ -195,7 +222,7 @@ class InputSets:
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
             if self._turns:
-                turned(self._sets[which], self._positions, number, into=copies, whole=self._whole)
+                self._turn_into(copies, self._sets[which], number)
             else:
                 change(self._sets[which], self._positions, number)
                 for position in self._positions:
@@ -204,8 +231,11 @@ class InputSets:
         if not self._originals:
             change(self._sets[which], self._positions, number)
         elif number:
-            turned(self._originals[which], self._positions, number, into=self._sets[which], whole=self._whole)
+            self._turn_into(self._sets[which], self._originals[which], number)
         return self._prepared[which]
+
+    def _turn_into(self, into: Inputs, given: Inputs, number: int) -> None:
+        turned(given, self._positions, number, into, whole=self._whole, renew=self._renew)
 
     def inputs(self, which: int) -> Inputs:
         """Return the inputs of a set as they are now."""

@@ -137,6 +137,9 @@ class Guard:
         for number in range(-REPEATS, refills):
             if number >= 0:
                 source = operator.inputs(workload, str(source[0].device), secrets.randbelow(2**31))
+                pairs = zip(working, source, strict=True)
+                if any(isinstance(one, Tensor) and one.shape != new.shape for one, new in pairs):
+                    return  # the number of elements depends on the seed
             for value, new in zip(working, source, strict=True):
                 if isinstance(value, Tensor):
                     value.copy_(new)
