@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -29,8 +29,9 @@ FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
 ODD_SIZES = ((5, 1000), (3, 769), (2, 5000))
 """Rows of 5000 columns are whole tiles and a rest, also for tiles of 2048 and 4096."""
 
-Sizes = tuple[tuple[int, int], ...]
+Sizes = Sequence[tuple[int, int]]
 PEER: Sizes = tuple((tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048))
+LARGE: Sizes = ((2048, 11008), (16384, 14336))
 CPU: Sizes = ((64, 1024), (256, 1024))
 SMOKE: Sizes = ((16, 256),)
 
@@ -109,12 +110,8 @@ OPERATOR = Operator(
     workload_sets={
         # The SwiGLU sizes are those of huggingface/kernels-benchmarks.
         "default": _workloads(PEER, PEER, "bfloat16"),
-        "large": _workloads(
-            ((2048, 11008), (16384, 14336)), ((4096, 4096), (16384, 4096), (16384, 14336)), "bfloat16"
-        ),
-        "decode": _workloads(
-            ((1, 11008), (8, 11008), (64, 11008)), ((1, 16384), (8, 16384), (64, 16384)), "bfloat16"
-        ),
+        "large": _workloads(LARGE, ((4096, 4096), (16384, 4096), LARGE[1]), "bfloat16"),
+        "decode": _workloads([(n, 11008) for n in (1, 8, 64)], [(n, 16384) for n in (1, 8, 64)], "bfloat16"),
         # Sizes and dtype of TrainScale.
         "trainscale": _workloads(((2048, 11008),), ((4096, 4096), (16384, 4096)), "float16", "trainscale_"),
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),

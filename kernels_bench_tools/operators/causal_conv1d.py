@@ -74,6 +74,8 @@ def count_flops(inputs: Inputs) -> int:
 
 
 _workloads = partial(helpers.make_workloads, AXES, "B{batch}_D{dim}_S{seq_len}_W{width}".format)
+_DEFAULT = [(*sizes, "none") for sizes in product((2, 4), (64, 2048), (128, 512, 2048), (2, 4))]
+_LARGE = ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
 
 
 OPERATOR = Operator(
@@ -82,19 +84,8 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Sizes and dtype of huggingface/kernels-benchmarks.
-        "default": _workloads(
-            "float32",
-            "",
-            [(*sizes, "none") for sizes in product((2, 4), (64, 2048), (128, 512, 2048), (2, 4))],
-        ),
-        "large": _workloads(
-            "bfloat16",
-            "",
-            [
-                (*extents, 4, "silu")
-                for extents in ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
-            ],
-        ),
+        "default": _workloads("float32", "", _DEFAULT),
+        "large": _workloads("bfloat16", "", [(*extents, 4, "silu") for extents in _LARGE]),
         "decode": _workloads("bfloat16", "decode_", [(1, 8192, tokens, 4, "silu") for tokens in (1, 8, 64)]),
         "cpu": _workloads("float32", "cpu_", [(1, 64, seq_len, 4, "none") for seq_len in (128, 512, 2048)]),
         "smoke": _workloads("float32", "smoke_", ((2, 8, 32, 4, "silu"),)),

@@ -187,16 +187,9 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         blocks, rows = tables[some].flatten(), slice(some.start * new, some.stop * new)
         number[blocks] = torch.arange(len(blocks), device=number.device)
         own_slots = number[slots[rows] // size] * size + slots[rows] % size
-        own = (
-            input_ids[rows],
-            positions[rows],
-            own_slots,
-            number[tables[some]],
-            seq_lens[some],
-            model,
-            context,
-        )
-        yield [rows, (slice(None), slice(None), blocks)], (kv_cache[:, :, blocks], *own)
+        tokens, batch = (input_ids[rows], positions[rows]), (number[tables[some]], seq_lens[some])
+        own = (kv_cache[:, :, blocks], *tokens, own_slots, *batch, model, context)
+        yield [rows, (slice(None), slice(None), blocks)], own
 
 
 def flops(inputs: Inputs) -> int:
@@ -240,7 +233,7 @@ _name = (
     "I{intermediate_dim}_V{vocabulary}"
 ).format
 _workloads = partial(helpers.make_workloads, AXES, _name)
-
+_CPU, _SMOKE = (256, 8, 2, 32, 768, 2048, 16), (64, 4, 2, 16, 96, 256, 8)
 
 OPERATOR = Operator(
     name="causal_lm",
@@ -253,20 +246,10 @@ OPERATOR = Operator(
             for one in model_sets("causal_lm", AXES, _name)[model]
         ],
         "cpu": _workloads(
-            "float32",
-            "cpu_",
-            (
-                ("llama", 4, 1, 64, 64, 256, 8, 2, 32, 768, 2048, 16),
-                ("llama", 4, 4, 1, 256, 256, 8, 2, 32, 768, 2048, 16),
-            ),
+            "float32", "cpu_", [("llama", 4, *batch, *_CPU) for batch in ((1, 64, 64), (4, 1, 256))]
         ),
         "smoke": _workloads(
-            "float32",
-            "smoke_",
-            (
-                ("llama", 2, 1, 20, 20, 64, 4, 2, 16, 96, 256, 8),
-                ("qwen3", 2, 3, 1, 20, 64, 4, 2, 16, 96, 256, 8),
-            ),
+            "float32", "smoke_", (("llama", 2, 1, 20, 20, *_SMOKE), ("qwen3", 2, 3, 1, 20, *_SMOKE))
         ),
         **model_sets("causal_lm", AXES, _name),
     },

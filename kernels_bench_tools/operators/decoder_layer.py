@@ -270,36 +270,26 @@ _workloads = partial(helpers.make_workloads, AXES, _name)
 _PHASES = ((1, 2048, 2048), (1, 1, 1024), (32, 1, 1024))
 _LLAMA, _QWEN = (4096, 32, 8, 128, 14336, 16), (4096, 32, 8, 128, 12288, 16)
 """Of Llama-3.1-8B and of Qwen3-8B."""
+_DEFAULT = [("llama", True, *phase, *_LLAMA) for phase in _PHASES]
+_DEFAULT += [("qwen3", True, *phase, *_QWEN) for phase in _PHASES]
+_CPU_PHASES, _CPU, _SMOKE = ((1, 64, 64), (4, 1, 256)), (256, 8, 2, 32, 768, 16), (64, 4, 2, 16, 96, 8)
+_SIZES: dict[str, Any] = {
+    "hidden_dim": 128,
+    "intermediate_dim": 192,
+    "heads": 8,
+    "kv_heads": 2,
+    "head_dim": 64,
+}
 
 OPERATOR = Operator(
     name="decoder_layer",
     title="Decoder Layers",
     axes=AXES,
     workload_sets={
-        "default": _workloads(
-            "bfloat16",
-            "",
-            [
-                (kind, True, *phase, *sizes)
-                for kind, sizes in (("llama", _LLAMA), ("qwen3", _QWEN))
-                for phase in _PHASES
-            ],
-        ),
-        "cpu": _workloads(
-            "float32",
-            "cpu_",
-            (
-                ("llama", True, 1, 64, 64, 256, 8, 2, 32, 768, 16),
-                ("llama", True, 4, 1, 256, 256, 8, 2, 32, 768, 16),
-            ),
-        ),
+        "default": _workloads("bfloat16", "", _DEFAULT),
+        "cpu": _workloads("float32", "cpu_", [("llama", True, *batch, *_CPU) for batch in _CPU_PHASES]),
         "smoke": _workloads(
-            "float32",
-            "smoke_",
-            (
-                ("llama", True, 1, 20, 20, 64, 4, 2, 16, 96, 8),
-                ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
-            ),
+            "float32", "smoke_", (("llama", True, 1, 20, 20, *_SMOKE), ("qwen3", False, 3, 1, 20, *_SMOKE))
         ),
         **model_sets("decoder_layer", AXES, _name),
     },
@@ -317,17 +307,7 @@ OPERATOR = Operator(
     ),
     edge_cases=edge_cases,
     baseline=cast(Callable[..., Any], reference),  # called with the workload's dtype
-    smaller=partial(
-        helpers.limit_axes,
-        sequences=3,
-        tokens=40,
-        context=40,
-        hidden_dim=128,
-        intermediate_dim=192,
-        heads=8,
-        kv_heads=2,
-        head_dim=64,
-    ),
+    smaller=partial(helpers.limit_axes, sequences=3, tokens=40, context=40, **_SIZES),
     partly_read=bytes_of_tokens,
     # Positions, slots and tables belong together: parts of them exchanged would be no batch.
     fixed=(3, 4, 5, 6),

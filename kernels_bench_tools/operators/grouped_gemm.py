@@ -100,31 +100,16 @@ _workloads = partial(helpers.make_workloads, AXES, _name)
 # Both products of Mixtral-8x7B's experts, and the first of Qwen3-30B-A3B's.
 _MIXTRAL = ((4096, 8, 4096, 28672), (4096, 8, 14336, 4096))
 _QWEN3 = (16384, 128, 2048, 1536)
+_EVEN = [(*sizes, False) for sizes in (*_MIXTRAL, _QWEN3)]
 
 OPERATOR = Operator(
     name="grouped_gemm",
     title="Grouped Matrix Products",
     axes=AXES,
     workload_sets={
-        "default": _workloads(
-            "bfloat16",
-            "",
-            (
-                *((*sizes, False) for sizes in (*_MIXTRAL, _QWEN3)),
-                *((*sizes, True) for sizes in (_MIXTRAL[0], _QWEN3)),
-            ),
-        ),
-        "large": _workloads(
-            "bfloat16", "", ((32768, 8, 4096, 28672, False), (131072, 128, 2048, 1536, False))
-        ),
-        "decode": _workloads(
-            "bfloat16",
-            "",
-            (
-                *((rows, 8, 4096, 28672, False) for rows in (2, 64)),
-                (256, 128, 2048, 1536, False),
-            ),
-        ),
+        "default": _workloads("bfloat16", "", (*_EVEN, *((*sizes, True) for sizes in (_MIXTRAL[0], _QWEN3)))),
+        "large": _workloads("bfloat16", "", ((32768, *_EVEN[0][1:]), (131072, *_EVEN[2][1:]))),
+        "decode": _workloads("bfloat16", "", ((2, *_EVEN[0][1:]), (64, *_EVEN[0][1:]), (256, *_EVEN[2][1:]))),
         "cpu": _workloads("float32", "cpu_", ((64, 8, 256, 512, False),)),
         "smoke": _workloads("float32", "smoke_", ((24, 3, 128, 64, True),)),
         **model_sets("grouped_gemm", AXES, _name),

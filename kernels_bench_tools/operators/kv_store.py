@@ -71,11 +71,9 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     key, value, *caches, slots = inputs
     keys, values = caches
     count = keys.shape[0] * keys.shape[1]
-    yield "the first slots", (key, value, *caches, torch.arange(len(slots), device=slots.device))
-    yield (
-        "the last slots, backwards",
-        (key, value, *caches, count - 1 - torch.arange(len(slots), device=slots.device)),
-    )
+    first = torch.arange(len(slots), device=slots.device)
+    yield "the first slots", (key, value, *caches, first)
+    yield "the last slots, backwards", (key, value, *caches, count - 1 - first)
     largest = torch.finfo(key.dtype).max
     yield "large values", (key.sign() * largest, value.sign() * largest, *caches, slots)
     _, new_key, new_value = torch.cat((key, key, value), 1).split(key.shape[1], 1)
@@ -106,9 +104,7 @@ OPERATOR = Operator(
         # Heads of Llama 3 8B: a prompt, and several.
         "default": _workloads("bfloat16", "", ((8192, 1, 8, 128, 1024, 16), (8192, 4, 8, 128, 1024, 16))),
         "large": _workloads("bfloat16", "", ((65536, 8, 8, 128, 5120, 16),)),
-        "decode": _workloads(
-            "bfloat16", "", tuple((count, count, 8, 128, 2048, 16) for count in (1, 32, 256))
-        ),
+        "decode": _workloads("bfloat16", "", [(count, count, 8, 128, 2048, 16) for count in (1, 32, 256)]),
         "cpu": _workloads("float32", "cpu_", ((512, 1, 4, 64, 64, 16), (32, 32, 4, 64, 64, 16))),
         "smoke": _workloads("float32", "smoke_", ((12, 3, 2, 32, 9, 4),)),
         **model_sets("kv_store", AXES, _name),

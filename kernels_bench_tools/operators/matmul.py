@@ -69,6 +69,8 @@ def _name(function: str, tokens: int, in_features: int, out_features: int) -> st
 
 
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
+_DEFAULT = ((2048, 4096, 4096), (4096, 4096, 4096), (2048, 4096, 28672), (2048, 14336, 4096))
+_LARGE, _BIASED = (8192, 8192, 8192), (3584, 4608)
 
 OPERATOR = Operator(
     name="matmul",
@@ -76,20 +78,10 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Square, and the feed-forward layer of Llama-3.1-8B; Qwen2.5-7B's attention has a bias.
-        "default": _workloads(
-            "bfloat16",
-            "",
-            ((2048, 4096, 4096), (4096, 4096, 4096), (2048, 4096, 28672), (2048, 14336, 4096)),
-            ((2048, 3584, 4608), (8192, 3584, 4608)),
-        ),
-        "large": _workloads(
-            "bfloat16", "", ((8192, 8192, 8192), (16384, 8192, 28672)), ((32768, 8192, 10240),)
-        ),
+        "default": _workloads("bfloat16", "", _DEFAULT, ((2048, *_BIASED), (8192, *_BIASED))),
+        "large": _workloads("bfloat16", "", (_LARGE, (16384, 8192, 28672)), ((32768, 8192, 10240),)),
         "decode": _workloads(
-            "bfloat16",
-            "",
-            tuple((tokens, 4096, 28672) for tokens in (1, 8, 64)),
-            tuple((tokens, 3584, 4608) for tokens in (1, 8, 64)),
+            "bfloat16", "", *([(n, *sizes) for n in (1, 8, 64)] for sizes in ((4096, 28672), _BIASED))
         ),
         "cpu": _workloads("float32", "cpu_", ((16, 1024, 1024), (128, 1024, 1024)), ((128, 1024, 1024),)),
         "smoke": _workloads("float32", "smoke_", ((16, 128, 192),), ((16, 128, 192),)),

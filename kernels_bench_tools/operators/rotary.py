@@ -11,15 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import (
-    limit_axes,
-    make_workloads,
-    odd_shapes,
-    padded_rows,
-    parts,
-    spikes,
-    transposed,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
@@ -60,17 +52,26 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     yield "angle 0", (q, k, one, zero)  # nothing changes
     yield "angle 90", (q, k, zero, one)  # swaps the halves, with one sign
-    yield "spikes", (spikes(q), spikes(k), cos, sin)  # also in the last columns of the last heads
-    yield "sequence first", (transposed(q), transposed(k), cos, sin)  # in memory, as in Megatron
-    yield "heads first", (transposed(q, 1), transposed(k, 1), cos, sin)  # in memory, as attention has them
-    yield "padded rows", (padded_rows(q), padded_rows(k), cos, sin)
-    yield from odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, q.device)
+    yield (
+        "spikes",
+        (helpers.spikes(q), helpers.spikes(k), cos, sin),
+    )  # also in the last columns of the last heads
+    yield (
+        "sequence first",
+        (helpers.transposed(q), helpers.transposed(k), cos, sin),
+    )  # in memory, as in Megatron
+    yield (
+        "heads first",
+        (helpers.transposed(q, 1), helpers.transposed(k, 1), cos, sin),
+    )  # in memory, as attention has them
+    yield "padded rows", (helpers.padded_rows(q), helpers.padded_rows(k), cos, sin)
+    yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, q.device)
 
 
 def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of the sequence, each with all batch entries; gradients of both outputs may follow the inputs."""
     q, k, cos, sin, *gradients = inputs
-    for part in parts(q.shape[1], q[:, :1].numel()):
+    for part in helpers.parts(q.shape[1], q[:, :1].numel()):
         rest = (gradient[:, part] for gradient in gradients)
         yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
 
@@ -80,7 +81,9 @@ def _name(batch: int, seq_len: int, heads: int, kv_heads: int, head_dim: int) ->
     return f"B{batch}_S{seq_len}_H{heads}{grouped}_D{head_dim}"
 
 
-_workloads = partial(make_workloads, AXES, _name)
+_workloads = partial(helpers.make_workloads, AXES, _name)
+_DEFAULT = product((1, 2), (128, 512, 2048), (8, 32), (64, 128))
+_LONG = [(1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)]
 
 OPERATOR = Operator(
     name="rotary",
@@ -88,30 +91,14 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Sizes and dtype of huggingface/kernels-benchmarks.
-        "default": _workloads(
-            "float32",
-            "",
-            [
-                (batch, seq_len, heads, heads, head_dim)
-                for batch, seq_len, heads, head_dim in product((1, 2), (128, 512, 2048), (8, 32), (64, 128))
-            ],
-        ),
-        "large": _workloads(
-            "bfloat16",
-            "",
-            (
-                *((1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)),
-                *((4, 8192, 32, 32, 128), (4, 8192, 32, 8, 128)),
-            ),
-        ),
+        "default": _workloads("float32", "", [(b, s, h, h, d) for b, s, h, d in _DEFAULT]),
+        "large": _workloads("bfloat16", "", (*_LONG, (4, 8192, 32, 32, 128), (4, 8192, 32, 8, 128))),
         "decode": _workloads("bfloat16", "decode_", [(tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)]),
         # Sizes and dtype of TrainScale.
-        "trainscale": _workloads(
-            "float16", "trainscale_", [(1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)]
-        ),
+        "trainscale": _workloads("float16", "trainscale_", _LONG),
         "cpu": _workloads("float32", "cpu_", [(1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)]),
         "cpu_bfloat16": _workloads(
-            "bfloat16", "cpu_bf16_", [(1, seq_len, 8, 8, 64) for seq_len in (128, 1024)]
+            "bfloat16", "cpu_bf16_", [(1, tokens, 8, 8, 64) for tokens in (128, 1024)]
         ),
         "smoke": _workloads("float32", "smoke_", ((2, 16, 4, 2, 32),)),
         **model_sets("rotary", AXES, _name),
@@ -123,7 +110,7 @@ OPERATOR = Operator(
     slices=token_slices,
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
-    smaller=partial(limit_axes, batch=4, seq_len=33),
+    smaller=partial(helpers.limit_axes, batch=4, seq_len=33),
     gradients=(0, 1),
     parameters=(2, 3),
     gradient_slices=token_slices,
