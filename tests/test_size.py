@@ -11,10 +11,10 @@ SLACK = 100
 LINES = {
     "kernels_bench_tools": 39_760,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_100,
+    "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 6_600,
+    "kernels_bench_tools/measure": 6_660,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_120,
     "kernels_bench_tools/operators": 2_750,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_940,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_440,
+    "tests": 34_470,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

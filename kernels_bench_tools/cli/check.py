@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import PurePosixPath
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.project import find_project_of, operators
+from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.notebooks.project import operators as project_operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
+from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.codec import read_committed, read_effects
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.selfcheck import read_selfchecks
+from kernels_bench_tools.records.settings import operator_modules
 from kernels_bench_tools.report.operators import unknown_names
 from kernels_bench_tools.text import plural
 
 
-def check(paths: Paths = None, json: Json = False) -> int:
+def check(paths: Paths = None, operators: bool = False, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
     Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
     run_benchmark, names in placeholders, each line of the records, and the files of self-checks.
+
+    Args:
+        operators: Also run the code of the project's operators once, on a CPU with their smallest inputs.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -33,7 +42,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     problems: list[KbtError] = [*survey.problems(names)]
     problems += cell_problems(survey.notebooks[name] for name in sorted(names))
     advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
-    for operator, notebooks in operators(project).items():
+    for operator, notebooks in project_operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
         files = {
@@ -48,6 +57,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
         ]
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)
+        problems += _run_operators(project) if operators else []
         for path in effect_files(project.root):
             read_effects(path, project.relative(path), problems.append)
         problems += read_selfchecks(project.root).problems
@@ -70,3 +80,21 @@ def check(paths: Paths = None, json: Json = False) -> int:
     counts = plural(len(names), "notebook"), plural(len(problems), "problem"), plural(len(advice), "note")
     print(", ".join(counts))
     return FAILURE if problems else 0
+
+
+def _run_operators(project: Project) -> list[KbtError]:
+    """Return the mistakes in what the project's operators do."""
+    names = [*operator_modules(project.operators_folder)]
+    if names and find_spec("torch") is None:
+        raise KbtError("kbt check --operators", "torch is not installed beside kbt", "", "pip install torch")
+    command = python_command(
+        "-m", "kernels_bench_tools.measure.correctness", str(project.operators_folder), *names
+    )
+    done = subprocess.run(
+        command, env=module_variables(os.environ), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return [KbtError("kbt check --operators", f"its process failed: {last}")]
+    places = (line.partition(": ")[::2] for line in done.stdout.splitlines())
+    return [KbtError(where, what) for where, what in places if what]

@@ -111,3 +111,30 @@ def test_a_cell_is_not_judged_by_what_it_makes_of_its_operator(
 def test_an_operator_that_cannot_be_imported_is_one_line_with_its_place(own: Path) -> None:
     line = "OperatorError: operators/broken.py:3: cannot be imported: ZeroDivisionError: division by zero"
     assert line in (own / "said.txt").read_text()
+
+
+def test_operators_are_run_once_by_check_if_that_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    assert run_kbt(tmp_path, "new", "operator", "right").returncode == 0
+    module = (tmp_path / "operators/right.py").read_text()
+    wrong = {
+        "raising": ("return 2 * x", "return x @ x"),
+        "listed": ("return (torch.randn(shape", "return ([torch.randn(shape"),
+        "sliced": ("yield index, (row,)", "yield index, (x[0],)"),
+    }
+    for name, (part, other) in wrong.items():
+        code = module.replace('name="right"', f'name="{name}"').replace(part, other)
+        if name == "listed":
+            code = code.replace("dtype=workload.torch_dtype),)", "dtype=workload.torch_dtype)],)")
+        (tmp_path / f"operators/{name}.py").write_text(code)
+
+    found = run_kbt(tmp_path, "check", "--operators")
+
+    told = dict(line.split(": ", 1) for line in found.stderr.splitlines() if not line.startswith("note"))
+    assert found.returncode == 1
+    assert len(told) == 3
+    places = " ".join(told)
+    assert "operators/raising.py:" in places
+    assert "operators/listed.py:" in places
+    assert "operator sliced" in places
+    assert run_kbt(tmp_path, "check").returncode == 0
