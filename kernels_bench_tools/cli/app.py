@@ -20,7 +20,7 @@ from kernels_bench_tools.errors import KbtError
 PANELS = {
     "Start": ("init", "new", "check"),
     "Measure": ("run", "plan", "build", "serve", "record"),
-    "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate"),
+    "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate", "export"),
     "Machines, kernels and packages": (
         "selfcheck",
         "workers",

@@ -7,7 +7,7 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_bench_tools.records.outcome import flag_words
 from kernels_bench_tools.records.record import Status
@@ -15,6 +15,7 @@ from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
     Point,
+    Report,
     Row,
     Summary,
     Verdict,
@@ -106,6 +107,54 @@ def _cells(summary: Summary) -> Iterator[Cell]:
             if not view.workloads:
                 point = Point(workload="", status=row.status, reason=row.reason)
                 yield Cell(view, row, WorkloadSummary(name=""), point)
+
+
+def _passed(report: Report) -> Iterator[tuple[str, Cell]]:
+    """Yield the correct times of a report, each with its operator."""
+    cells = ((summary.operator, cell) for summary in report.operators for cell in _cells(summary))
+    return (one for one in cells if one[1].point.status is Status.OK and one[1].point.p50_ms)
+
+
+def bencher_metrics(report: Report) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the times in Bencher's metric format, whose latencies are nanoseconds."""
+    found = {}
+    for operator, (view, row, _, point) in _passed(report):
+        values = {"value": point.p50_ms, "lower_value": point.ci_low_ms, "upper_value": point.ci_high_ms}
+        latency = {name: round(value * 1e6, 3) for name, value in values.items() if value is not None}
+        name = f"{operator}/{row.implementation} {point.workload} {view.device.slug}"
+        found[name] = {"latency": latency}
+    return found
+
+
+def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
+    """Return the times in the format of PyTorch's benchmark database, a record for each."""
+    found = []
+    for operator, (view, row, workload, point) in _passed(report):
+        env, device = row.environment, view.device
+        axes = {name: str(value) for name, value in workload.axes.items()}
+        about = {"workload": point.workload, "verdict": point.verdict.value, "measured": point.measured}
+        versions = {"torch": env.torch, "triton": env.triton, "cuda": env.cuda}
+        gpu = {"gpu_info": device.name, "gpu_count": 1} if device.kind != "cpu" else {"cpu_info": device.name}
+        ends = {"low": point.ci_low_ms, "high": point.ci_high_ms, "processes": point.processes}
+        found.append(
+            {
+                "benchmark": {
+                    "name": report.title,
+                    "mode": workload.mode or "fwd",
+                    "dtype": workload.dtype,
+                    "extra_info": {"device": device.slug, **about, **axes},
+                },
+                "model": {"name": operator, "type": "micro-benchmark", "backend": row.implementation},
+                "metric": {
+                    "name": "latency_ms",
+                    "benchmark_values": [point.p50_ms],
+                    "extra_info": {name: str(value) for name, value in ends.items() if value is not None},
+                },
+                "runners": [{"name": device.slug, "type": device.kind, **gpu}],
+                "dependencies": {name: {"version": one} for name, one in versions.items() if one},
+            }
+        )
+    return found
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
