@@ -95,7 +95,8 @@ def main() -> None:
                 ["history", "op_0"],
                 ["compare", "HEAD~10", "HEAD"],
                 ["compare", f"HEAD~{count - 1}", "HEAD"],
-                ["build", "--no-measure"],
+                ["build", "--no-measure", "-o", "plain"],
+                ["build", "--no-measure", "--since", "HEAD~10"],
             ):
                 command = [sys.executable, "-m", "kernels_bench_tools", *arguments]
                 cost = timed(command, folder, variables(folder))

@@ -81,7 +81,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     ranks = interval_ranks(len(samples))
     if ranks is None:
         return None
-    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    ordered = sorted(samples)
     return float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1])
 
 

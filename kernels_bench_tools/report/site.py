@@ -219,10 +219,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
                 digest(
                     results[operator.folder],
                     notebooks[notebook.path],
-                    *map(
-                        str,
-                        site.history.of(operator.folder, implementation_id(notebook)) if site.history else (),
-                    ),
+                    site.history.key(operator.folder, implementation_id(notebook)) if site.history else "",
                 ),
                 partial(pages.implementation_page, site, operator, notebook),
             )

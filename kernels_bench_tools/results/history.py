@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import hypot, inf, log
+from functools import cached_property
+from math import ceil, hypot, inf, log
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.results.compare import apart, readings
 from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbed
-from kernels_bench_tools.stats import quantiles, ratio_of, student, student_tail
+from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 
 FALSE_CHANGES = 0.05
@@ -105,6 +106,8 @@ def causes(before: Measured, after: Measured) -> list[Cause]:
     found = []
     for kind in CauseKind:
         old, new = before.facts.get(kind, {}), after.facts.get(kind, {})
+        if kind is CauseKind.CODE and "code" in old and "code" in new:
+            old = {"code": old["code"]}  # else of the whole notebook, for old records
         if kind is CauseKind.DEVICE:
             numbers = [{name: float(value) for name, value in one.items()} for one in (old, new)]
             shares = apart(*numbers, on_cpu=after.on_cpu)
@@ -173,7 +176,9 @@ def _facts(
     if not then.harness_digest:
         harness["tree"] = modules.get(CauseKind.HARNESS, "")[:_DIGEST]
     return {
-        CauseKind.CODE: _known({"code": then.code_digest[:_DIGEST]}),
+        CauseKind.CODE: _known(
+            {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]}
+        ),
         CauseKind.OPERATOR: _known({"module": module[:_DIGEST], **{name: str(axes[name]) for name in axes}}),
         CauseKind.TOOLCHAIN: _known(toolchain),
         CauseKind.HARNESS: _known(harness),
@@ -287,10 +292,10 @@ def judge(steps: Sequence[Step], floors: Floors) -> Sequence[Step]:
     tested: list[tuple[float, Step]] = []
     for step in steps:
         old, new = step.before, step.after
-        noise = [
+        noise = sorted(
             abs(log(one.ratio.value)) for one in floors.get(step.row, ()) if one.ratio and one.is_apart(step)
-        ]
-        step.floor = max(SMALLEST_EFFECT, *quantiles(noise, [_NOISE])) if noise else SMALLEST_EFFECT
+        )
+        step.floor = max([SMALLEST_EFFECT, *noise[ceil(_NOISE * len(noise)) - 1 :][:1]])
         if old is None or new is None:
             step.kind = ChangeKind.GONE if new is None else ChangeKind.NEW
         elif Status.DISTURBED in {old.status, new.status}:
@@ -489,13 +494,20 @@ class History:
     changes: Sequence[Step]
     steps: Sequence[Step]
 
-    def of(self, operator: str, implementation: str) -> Iterator[Step]:
-        """Yield the steps of an implementation."""
-        return (one for one in self.steps if one.row[:2] == (operator, implementation))
+    @cached_property
+    def of(self) -> Mapping[tuple[str, str], Sequence[Step]]:
+        """The steps of each implementation, by its operator and its name."""
+        return grouped(((one.row.operator, one.row.implementation), one) for one in self.steps)
+
+    def key(self, operator: str, implementation: str) -> str:
+        """Return what the charts of an implementation depend on."""
+        own = self.of.get((operator, implementation), ())
+        return "".join(f"{one.row}{one.commit and one.commit.name}{one.kind}" for one in own)
 
     def charts(self, operator: str, implementation: str) -> dict[str, dict[str, list[Mark]]]:
         """Return the measurements of an implementation by device and workload, as far as they are several."""
-        timed = (one for one in self.of(operator, implementation) if one.after and one.after.estimate)
+        own = self.of.get((operator, implementation), ())
+        timed = (one for one in own if one.after and one.after.estimate)
         rows = grouped((one.row, one) for one in timed)
         found: dict[str, dict[str, list[Mark]]] = {}
         for row, steps in rows.items():

@@ -43,6 +43,8 @@ def history(root: Path, *names: str) -> list[Step]:
     [
         ({}, [CauseKind.NOTHING], ""),
         ({"code_digest": "c2"}, [CauseKind.CODE], "code c1 → c2"),
+        ({"notebook_digest": "n2"}, [CauseKind.NOTHING], ""),  # prose
+        ({"notebook_digest": "n2", "code_digest": ""}, [CauseKind.CODE], "notebook n1 → n2"),
         ({"operator_digest": "o2"}, [CauseKind.OPERATOR], "module o1 → o2"),
         ({"torch": "2.13.0"}, [CauseKind.TOOLCHAIN], "torch 2.12.0 → 2.13.0"),
         ({"packages": {"quack-kernels": "0.7"}}, [CauseKind.TOOLCHAIN], "quack-kernels 0.6 → 0.7"),
@@ -60,7 +62,7 @@ def history(root: Path, *names: str) -> list[Step]:
     ],
 )
 def test_what_differs_between_two_measurements_is_named(changed, kinds, detail):
-    common = {"packages": {"quack-kernels": "0.6", "pip": "8"}, **HUB}
+    common = {"notebook_digest": "n1", "packages": {"quack-kernels": "0.6", "pip": "8"}, **HUB}
     found = step(rows("r1", *THEN, **common), rows("r2", *THEN, **(common | changed)))
 
     assert [cause.kind for cause in found.causes] == kinds
