@@ -30,8 +30,8 @@ from kernels_bench_tools.results.history import (
     record_paths,
     told,
 )
-from kernels_bench_tools.results.models import InModels, Share
-from kernels_bench_tools.text import deviation, milliseconds, table, visible
+from kernels_bench_tools.results.models import Share, model_shares
+from kernels_bench_tools.text import deviation, interval, milliseconds, table, visible
 
 SHOWN = frozenset({ChangeKind.FAILS, ChangeKind.PASSES, ChangeKind.STALE, *TIMED})
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
@@ -90,10 +90,10 @@ def print_steps(
     """Print how many rows changed, and a line for each, or for each that changed."""
     shares: dict[RowName, list[Share]] = {}
     if changed := [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]:
-        known = [name for name in operators(project) if name in OPERATORS]
-        in_models = InModels(forward_summaries(project, known))
-        times = {step.row: step.times for step in changed}
-        shares = {row: in_models.shares(row, new.value - old.value) for row, (old, new) in times.items()}
+        summaries = forward_summaries(project, [name for name in operators(project) if name in OPERATORS])
+        shares = model_shares(
+            summaries, {one.row: one.times[1].value - one.times[0].value for one in changed}
+        )
     if json:
         models = [[share._asdict() for share in shares.get(step.row, ())] for step in steps]
         rows = [{**step.as_data(), "models": own} for step, own in zip(steps, models, strict=True)]
@@ -115,21 +115,21 @@ def print_steps(
 
 
 def _line(step: Step, shares: Sequence[Share]) -> list[str]:
-    difference = ""
-    if step.ratio:
-        difference = deviation(step.ratio.value - 1)
-        if step.ratio.known:
-            difference += f" [{deviation(step.ratio.low - 1)}, {deviation(step.ratio.high - 1)}]"
-    why = "nothing changed" if step.unexplained else "; ".join(map(str, step.causes))
+    ratio, difference = step.ratio, ""
+    if ratio:
+        ends = f" [{deviation(ratio.low - 1)}, {deviation(ratio.high - 1)}]" if ratio.known else ""
+        difference = f"{deviation(ratio.value - 1)}{ends}"
     row = f"{step.row.operator}/{step.row.implementation} {step.row.workload}, {step.row.device}"
-    times = [_time(step.before), _time(step.after)]
-    return [row, *times, difference, step.kind.label, why, str(shares[0]) if shares else ""]
+    times = [timed(side).partition(" [")[0] if side else "" for side in (step.before, step.after)]
+    return [row, *times, difference, step.kind.label, step.why, str(shares[0]) if shares else ""]
 
 
-def _time(side: Measured | None) -> str:
-    if side is None:
-        return ""
-    return milliseconds(side.estimate.value) if side.estimate else side.status.label
+def timed(side: Measured) -> str:
+    """Return a time in ms with its interval, or why there is none."""
+    time = side.estimate
+    if not time:
+        return side.status.label
+    return f"{milliseconds(time.value)} {interval(*time[1:], time.value) if time.known else ''}".rstrip()
 
 
 def _escaped(text: str) -> str:

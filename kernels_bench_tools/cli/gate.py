@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated
@@ -25,9 +25,6 @@ from kernels_bench_tools.records.summary import FEWEST_PROCESSES, ChangeKind
 from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, measured, rows_of
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import plural
-
-_BASE, _HEAD = ".against.md", ".with.md"
-"""What the names of the notebooks that are compared end with."""
 
 
 @takes_build_options("env", "workloads", "mode", "processes", "memory_limit", "pass_env")
@@ -60,7 +57,7 @@ def gate(
 
 def measure_against(
     project: Project, targets: Sequence[str], against: str, head: str, options: BuildOptions, *, verbose: bool
-) -> tuple[list[Step], int]:
+) -> tuple[Sequence[Step], int]:
     """Return how rows differ from another version of the notebooks, and the exit code of the cells."""
     if options.environment == "current" and ("==" in against or head):
         what, expected = "needs an environment of its own", "`--env uv`, or a revision"
@@ -70,39 +67,30 @@ def measure_against(
     base = _versions(project, now, against)
     now = {name: text for name, text in now.items() if name in base and (targets or base[name] != text)}
     heads = _versions(project, now, head) if head else {}
-    variants = {_named(name, _BASE): base[name] for name in now}
-    variants |= {_named(name, _HEAD): text for name, text in heads.items()}
-    project = replace(project, variants=variants)
-    options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
-    pairs = {name: (_named(name, _BASE), _named(name, _HEAD) if head else name) for name in now}
-    if not pairs:
+    if not now:
         note(f"no notebook differs from {against}")
         return [], 0
-    result = run_cells(project, [one for pair in pairs.values() for one in pair], options, verbose=verbose)
-    steps = [step for name, pair in pairs.items() for step in _steps(project, result, name, pair)]
+    pairs = {name: (f"{name[:-3]}.against.md", f"{name[:-3]}.with.md" if head else name) for name in now}
+    variants = {pairs[name][0]: base[name] for name in now} | {pairs[name][1]: heads[name] for name in heads}
+    project = replace(project, variants=variants)
+    options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
+
+    def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
+        notebooks = [one for name in names for one in pairs[name]]
+        result = run_cells(project, notebooks, options, verbose=verbose)
+        return judge([step for name in names for step in _steps(project, result, name, pairs[name])]), result
+
+    steps, result = measure(pairs)
     code = finish(result, strict=False)
-    judge(steps, {})
-    changed = {step.row.operator + "/" + step.row.implementation for step in steps if step.kind in TIMED}
-    again = {name: pair for name, pair in pairs.items() if _id(name) in changed}
+    changed = {step.row[:2] for step in steps if step.kind in TIMED}
+    again = [name for name in pairs if (operator_of(name), PurePosixPath(name).stem) in changed]
     if again and not code:
         note(f"measuring {plural(len(again), 'notebook')} again, whose times seem to differ")
-        result = run_cells(
-            project, [one for pair in again.values() for one in pair], options, verbose=verbose
-        )
-        second = [step for name, pair in again.items() for step in _steps(project, result, name, pair)]
-        kinds = {step.row: step.kind for step in judge(second, {})}
+        kinds = {step.row: step.kind for step in measure(again)[0]}
         for step in steps:
             if step.kind in TIMED and kinds.get(step.row) is not step.kind:
                 step.kind = ChangeKind.SAME
     return steps, code
-
-
-def _named(name: str, ending: str) -> str:
-    return name.removesuffix(".md") + ending
-
-
-def _id(name: str) -> str:
-    return f"{operator_of(name)}/{PurePosixPath(name).stem}"
 
 
 def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:

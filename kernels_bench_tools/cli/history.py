@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.compare import timed
 from kernels_bench_tools.cli.output import print_heading, print_json, terminal_width
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.project import find_project, operators
-from kernels_bench_tools.records.summary import CauseKind, ChangeKind
+from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.history import TIMED, Step, read_history, record_paths
-from kernels_bench_tools.text import (
-    deviation,
-    did_you_mean,
-    grouped,
-    interval,
-    milliseconds,
-    plural,
-    table,
-    visible,
-)
+from kernels_bench_tools.text import deviation, did_you_mean, grouped, plural, table, visible
 
 
 def history(
@@ -61,7 +52,7 @@ def history(
         return
     for (name, slug), own in grouped(((step.row[:2], step.row.device), step) for step in found).items():
         print_heading(f"{'/'.join(name)} on {slug}")
-        print(visible(table([_HEAD, *_lines(own)], right=[3, 4], width=terminal_width())))
+        print(visible(table([_HEAD, *map(_line, own)], right=[3, 4], width=terminal_width())))
     changed = [step for step in found if step.kind in TIMED]
     unexplained = sum(step.unexplained for step in changed)
     print(
@@ -72,32 +63,10 @@ def history(
 _HEAD = ["workload", "measured", "commit", "ms [95 %]", "change", "verdict", "cause"]
 
 
-def _lines(steps: list[Step]) -> list[list[str]]:
-    lines, last = [], ""
-    for step in steps:
-        after = step.after
-        assert after is not None
-        assert step.commit is not None
-        time = after.estimate
-        text = milliseconds(time.value) if time else after.status.label
-        if time and time.known:
-            text += f" {interval(time.low, time.high, time.value)}"
-        day = after.time[:10] or datetime.fromtimestamp(step.commit.time, UTC).date().isoformat()
-        change = deviation(step.ratio.value - 1) if step.ratio else ""
-        verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
-        why = "; ".join(map(str, step.causes))
-        if step.unexplained:
-            why = f"{CauseKind.NOTHING.label}, time did"
-        lines.append(
-            [
-                "" if step.row.workload == last else step.row.workload,
-                day,
-                step.commit.name[:8],
-                text,
-                change,
-                verdict,
-                why,
-            ]
-        )
-        last = step.row.workload
-    return lines
+def _line(step: Step) -> list[str]:
+    assert step.after
+    assert step.commit
+    day, name = step.after.time[:10], step.commit.name[:8]
+    change = deviation(step.ratio.value - 1) if step.ratio else ""
+    verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
+    return [step.row.workload, day, name, timed(step.after), change, verdict, step.why]

@@ -24,6 +24,7 @@ from kernels_bench_tools.records.record import Status, device_of
 from kernels_bench_tools.records.summary import (
     ChangeKind,
     DeviceSummary,
+    Estimate,
     Report,
     Row,
     Summary,
@@ -34,7 +35,6 @@ from kernels_bench_tools.results.history import (
     RowName,
     Step,
     Version,
-    find_floors,
     judge,
     measured,
     measured_point,
@@ -81,7 +81,7 @@ def changes_since(previous: Report, summaries: Sequence[Summary]) -> list[Change
     before = {key: (summary, view, row) for key, summary, view, row in _rows(previous.operators)}
     earlier = dict(_points(previous.operators))
     steps = [Step(name, earlier.get(name), point) for name, point in _points(summaries)]
-    judged = {step.row: step for step in judge(steps, {})}
+    judged = {step.row: step for step in judge(steps)}
     found, now = [], set()
     for key, summary, view, row in _rows(summaries):
         now.add(key)
@@ -188,7 +188,11 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
         for side, own in zip(sides, found, strict=True)
     )
     steps = [Step(row, before.get(row), after.get(row)) for row in sorted(before.keys() | after.keys())]
-    steps = [step for step in steps if not step.is_one_measurement]
+    steps = [
+        one
+        for one in steps
+        if not (one.before and one.after and _identity(one.before) == _identity(one.after))
+    ]
     files = {
         record_file(Path(row.operator), row.device, row.implementation) for row in (one.row for one in steps)
     }
@@ -196,8 +200,12 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
     if history is None:
         history = read_history(repository, place.operators_folder, paths) if repository else []
     order = list(ChangeKind)
-    steps = [*judge(steps, find_floors(history)), *_stale(place, *sides)]
+    steps = [*judge(steps, history), *_stale(place, *sides)]
     return sorted(steps, key=lambda step: (order.index(step.kind), step.row))
+
+
+def _identity(one: Measured) -> tuple[str, Estimate | None]:
+    return one.time, one.estimate
 
 
 def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:

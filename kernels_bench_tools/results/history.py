@@ -43,6 +43,7 @@ from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbe
 from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 
+_NO_AXES = frozenset({"name", "set", "mode", "device", "seed"})
 FALSE_CHANGES = 0.05
 """Share of the changes that are reported which may be none."""
 _NOISE = 0.95
@@ -128,11 +129,7 @@ def measured(version: Version, modules: Mapping[CauseKind, str] | None = None) -
     """Return what the processes of a row measured; ``modules`` are digests that old records lack, see :func:`modules_then`."""
     records = version.records
     first = next((record for record in records if record.outcome.ran), records[0])
-    axes = {
-        name: value
-        for name, value in first.wl.items()
-        if name not in {"name", "set", "mode", "device", "seed"}
-    }
+    axes = {name: value for name, value in first.wl.items() if name not in _NO_AXES}
     timing = {"timer": first.lat_ms.timer.label, "cache": first.lat_ms.cache.label} if first.lat_ms else {}
     facts = _facts(
         first.env, replace(first.provenance, packages=version.packages), axes, timing, modules or {}
@@ -216,12 +213,6 @@ class Step:
         """The times before and after, as far as they are known."""
         return [side.estimate for side in (self.before, self.after) if side and side.estimate]
 
-    @property
-    def is_one_measurement(self) -> bool:
-        """Whether both sides are the same measurement."""
-        old, new = self.before, self.after
-        return old is not None and new is not None and (old.time, old.estimate) == (new.time, new.estimate)
-
     def is_apart(self, other: Step) -> bool:
         """Return whether both of this step's measurements were before both of another's, or after them."""
         if other is self or not (self.before and self.after and other.before and other.after):
@@ -233,39 +224,29 @@ class Step:
         """Whether the time changed although nothing else did."""
         return self.kind in TIMED and self.causes[0].kind is CauseKind.NOTHING
 
+    @property
+    def why(self) -> str:
+        """What differs, in one line."""
+        return "nothing changed, time did" if self.unexplained else "; ".join(map(str, self.causes))
+
     def __str__(self) -> str:
         """The measurement, and what it changed, in one line."""
         parts = [f"{self.commit.name[:8]} {self.commit.subject}"] if self.commit else []
-        parts += (
-            [f"{milliseconds(self.after.estimate.value)} ms"] if self.after and self.after.estimate else []
-        )
+        parts += [f"{milliseconds(time.value)} ms" for time in self.times[-1:]]
         parts += [f"{deviation(self.ratio.value - 1)}, {self.kind.label}"] if self.ratio else []
-        return "; ".join([*parts, *map(str, self.causes)])
+        return "; ".join(filter(None, [*parts, self.why]))
 
     def as_data(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
-        sides = {"base": self.before, "head": self.after}
-        data: dict[str, Any] = {**self.row._asdict(), "change": self.kind}
-        for name, side in sides.items():
+        data: dict[str, Any] = {**self.row._asdict(), "change": self.kind, "floor": self.floor}
+        data |= {
+            "causes": [one._asdict() for one in self.causes],
+            **_with_ends("difference", self.ratio, 1.0),
+        }
+        for name, side in (("base", self.before), ("head", self.after)):
             if side:
-                time = side.estimate
-                known = time and time.known
-                data[name] = {
-                    "status": side.status,
-                    "measured": side.time,
-                    "processes": side.processes,
-                    "ms": time and time.value,
-                    "low_ms": time.low if time and known else None,
-                    "high_ms": time.high if time and known else None,
-                }
-        if self.ratio:
-            ends = (self.ratio.low - 1, self.ratio.high - 1) if self.ratio.known else (None, None)
-            data |= {
-                "difference": self.ratio.value - 1,
-                "difference_low": ends[0],
-                "difference_high": ends[1],
-            }
-        data |= {"floor": self.floor, "causes": [one._asdict() for one in self.causes]}
+                about = {"status": side.status, "measured": side.time, "processes": side.processes}
+                data[name] = about | _with_ends("ms", side.estimate)
         if self.commit:
             data |= {
                 "commit": self.commit.name,
@@ -275,20 +256,21 @@ class Step:
         return data
 
 
-Floors = Mapping[RowName, Sequence[Step]]
-"""The steps of rows in whose history nothing changed but, perhaps, the time."""
+def _with_ends(name: str, value: Estimate | None, less: float = 0.0) -> dict[str, float]:
+    """Return an estimate as fields, without the ends of an interval that is not known."""
+    known = value[: 3 if value.known else 1] if value else ()
+    return {
+        f"{name}{ending}": each - less for ending, each in zip(("", "_low", "_high"), known, strict=False)
+    }
 
 
-def find_floors(steps: Iterable[Step]) -> Floors:
-    """Return the steps from which the noise of rows is known."""
-    quiet = (
-        one for one in steps if one.ratio and [cause.kind for cause in one.causes] == [CauseKind.NOTHING]
-    )
-    return grouped((one.row, one) for one in quiet)
+def judge(steps: Sequence[Step], history: Iterable[Step] = ()) -> Sequence[Step]:
+    """Set what became of each row, and return the steps.
 
-
-def judge(steps: Sequence[Step], floors: Floors) -> Sequence[Step]:
-    """Set what became of each row, and return the steps; what lies between two measurements is not their noise."""
+    The noise of rows is that of ``history``, without what overlaps in time with a step.
+    """
+    quiet = (one for one in history if one.ratio and one.causes[0].kind is CauseKind.NOTHING)
+    floors = grouped((one.row, one) for one in quiet)
     tested: list[tuple[float, Step]] = []
     for step in steps:
         old, new = step.before, step.after
@@ -353,8 +335,7 @@ class Version:
 
 def record_paths(operator: str, implementation: str = "") -> str:
     """Return the pathspec of the committed records of an operator, or of one of its implementations."""
-    folder = "".join(f"\\{one}" if one in "*?[\\" else one for one in f"{operator}/{RESULTS}/records")
-    return f":(glob){folder}/*/{implementation or '*'}.jsonl"
+    return f":(glob){operator}/{RESULTS}/records/*/{implementation or '*'}.jsonl"
 
 
 @contextmanager
@@ -389,7 +370,7 @@ def read_history(repository: Repository, operators_folder: Path, paths: Collecti
             after = measured(version, modules.get((row.operator, version.origin)))
             steps.append(Step(row, before, after, version.commit))
             before = after
-    judge(steps, find_floors(steps))
+    judge(steps, steps)
     return steps
 
 
@@ -418,36 +399,35 @@ def modules_then(
 
     Those of a harness or an operator that comes from elsewhere, as a package, are not known.
     """
-    pairs = {(row.operator, one.origin) for row, found in rows.items() for one in found if one.origin}
-    modules, harness = [operators_folder, PACKAGE_FOLDER / OPERATORS], PACKAGE_FOLDER / "measure"
-    inside = [
-        path.relative_to(repository.top).as_posix() for path in modules if path.is_relative_to(repository.top)
-    ]
-    of_harness = (
-        harness.relative_to(repository.top).as_posix() if harness.is_relative_to(repository.top) else ""
+    top, sources = repository.top, (operators_folder, PACKAGE_FOLDER / OPERATORS, PACKAGE_FOLDER / "measure")
+    own, built_in, harness = (
+        path.relative_to(top).as_posix() if path.is_relative_to(top) else "" for path in sources
     )
-    asked = {
-        (operator, commit): (
-            [f"{commit}:{folder}/{operator.rpartition('/')[2]}.py" for folder in inside],
-            f"{commit}:{of_harness}",
+    asked = {}
+    for operator, commit in {
+        (row.operator, one.origin) for row, found in rows.items() for one in found if one.origin
+    }:
+        modules = [
+            f"{commit}:{folder}/{operator.rpartition('/')[2]}.py" for folder in (own, built_in) if folder
+        ]
+        asked[operator, commit] = modules, f"{commit}:{harness or '-'}"
+    names = repository.names(
+        sorted({one for modules, harness in asked.values() for one in (*modules, harness)})
+    )
+    contents = sorted({names[one] for modules, _ in asked.values() for one in modules if one in names})
+    codes = dict(
+        zip(
+            contents,
+            (code_digest(data.decode(errors="replace")) for data in repository.read(contents)),
+            strict=True,
         )
-        for operator, commit in pairs
-    }
-    wanted = {
-        one for paths, measures in asked.values() for one in (*paths, *([measures] if of_harness else []))
-    }
-    names = repository.names(sorted(wanted))
-    contents = sorted({names[one] for paths, _ in asked.values() for one in paths if one in names})
-    codes = {
-        name: code_digest(data.decode(errors="replace"))
-        for name, data in zip(contents, repository.read(contents), strict=True)
-    }
+    )
     return {
         pair: {
-            CauseKind.OPERATOR: next((codes[names[one]] for one in paths if one in names), ""),
-            CauseKind.HARNESS: names.get(measures, ""),
+            CauseKind.OPERATOR: next((codes[names[one]] for one in modules if one in names), ""),
+            CauseKind.HARNESS: names.get(harness, ""),
         }
-        for pair, (paths, measures) in asked.items()
+        for pair, (modules, harness) in asked.items()
     }
 
 
@@ -459,16 +439,16 @@ def rows_of(records: Sequence[Record]) -> dict[str, Version]:
 
 def told(steps: Iterable[Step]) -> str:
     """Return in one line how many rows changed, and by what."""
-    of_kind = grouped((step.kind, step) for step in steps)
-    parts = []
+    parts, of_kind = [], grouped((step.kind, step) for step in steps)
     for kind in ChangeKind:
         found = of_kind.get(kind, [])
-        why = Counter(
+        causes = (
             "unexplained" if one.unexplained else f"by {one.causes[0].short}"
             for one in found
-            if one.kind in TIMED
+            if kind in TIMED
         )
-        by = ", ".join(f"{count} {text}" if len(why) > 1 else text for text, count in why.most_common())
+        why = Counter(causes).most_common()
+        by = ", ".join(f"{count} {text}" if len(why) > 1 else text for text, count in why)
         if found or kind in TIMED:
             parts.append(f"{len(found)} {kind.label}" + (f" ({by})" if by else ""))
     return ", ".join(parts)
@@ -506,26 +486,20 @@ class History:
 
     def charts(self, operator: str, implementation: str) -> dict[str, dict[str, list[Mark]]]:
         """Return the measurements of an implementation by device and workload, as far as they are several."""
-        own = self.of.get((operator, implementation), ())
-        timed = (one for one in own if one.after and one.after.estimate)
-        rows = grouped((one.row, one) for one in timed)
+        timed = [
+            one for one in self.of.get((operator, implementation), ()) if one.after and one.after.estimate
+        ]
         found: dict[str, dict[str, list[Mark]]] = {}
-        for row, steps in rows.items():
-            times = [step.after.estimate for step in steps if step.after and step.after.estimate]
-            ends = [(one.low, one.high) if one.known else (one.value, one.value) for one in times]
-            top, bottom = max(log(high) for _, high in ends), min(log(low) for low, _ in ends)
+        for row, steps in grouped((one.row, one) for one in timed).items():
+            times = [step.times[-1] for step in steps]
+            places = [[log(end) for end in (time if time.known else [time.value] * 3)] for time in times]
+            top, bottom = max(map(max, places)), min(map(min, places))
             height, width = max(top - bottom, 2 * SMALLEST_EFFECT) / 100, 100 / len(steps)
-            marks = [
-                Mark(
-                    step,
-                    width * at,
-                    width * (at + 1),
-                    *((top - log(value)) / height for value in (time.value, *end)),
-                )
-                for at, (step, time, end) in enumerate(zip(steps, times, ends, strict=True))
-            ]
-            if len(marks) > 1:
-                found.setdefault(row.device, {})[row.workload] = marks
+            if len(steps) > 1:
+                found.setdefault(row.device, {})[row.workload] = [
+                    Mark(step, width * at, width * (at + 1), *((top - one) / height for one in place))
+                    for at, (step, place) in enumerate(zip(steps, places, strict=True))
+                ]
         return found
 
 

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_bench_tools.records.device import Device
@@ -282,51 +283,34 @@ class Share(NamedTuple):
         return f"{deviation(self.share)} of {self.model} {self.phase}"
 
 
-class InModels:
-    """Finds what changed times are in the passes of models; ``summaries`` are those of all operators."""
+def model_shares(
+    summaries: Mapping[str, Summary], differences: Mapping[RowName, float]
+) -> dict[RowName, list[Share]]:
+    """Return what differences of rows, in ms, are in the passes of models that call their workloads.
 
-    def __init__(self, summaries: Mapping[str, Summary]) -> None:
-        self._summaries = summaries
+    Those of the model whose shape a row was measured for are first, then the largest share.
+    """
+    from kernels_bench_tools.results.choose import Measurements, choose_for_phase  # loads numpy
 
-    @cached_property
-    def _models(self) -> list[ModelTasks]:
-        return [read_model_tasks(key) for key in model_keys(DERIVED)]
-
-    @cache  # noqa: B019 - lives as long as a command
-    def _measured(self, device: str) -> Measurements:
-        from kernels_bench_tools.results.choose import Measurements  # loads numpy
-
-        return Measurements(self._summaries, device)
-
-    @cache  # noqa: B019
-    def _total(self, device: str, model: int, phase: int) -> float:
-        from kernels_bench_tools.results.choose import choose_for_phase
-
-        chosen = choose_for_phase(self._models[model].phases[phase], self._measured(device))
-        found = chosen.estimated or chosen.measured
-        return found.ms if found else 0.0
-
-    def shares(self, row: RowName, difference_ms: float) -> list[Share]:
-        """Return what a difference in a row's time is in each pass that calls its workload.
-
-        Those of the model whose shape it was measured for are first, then the largest share.
-        """
-        found = []
-        for number, model in enumerate(self._models):
-            for index, phase in enumerate(model.phases):
-                calls = sum(task.calls for task in phase.tasks if self._is_called(row, phase, task))
-                total = self._total(row.device, number, index) if calls else 0.0
-                if total:
-                    ms = calls * difference_ms
-                    found.append(Share(model.model, phase.name, ms, ms / total))
-        return sorted(found, key=lambda one: (not row.workload.startswith(one.model), -abs(one.share)))
-
-    def _is_called(self, row: RowName, phase: Phase, task: ModelTask) -> bool:
-        if task.level > 1 or operator_of_module(task.module) != row.operator:
-            return False
-        wanted = called_workload(phase, task)
-        equal = self._measured(row.device).all_equal(row.operator, wanted) if wanted else ()
-        return any(one.workload.name == row.workload for one in equal)
+    found: dict[RowName, list[Share]] = {row: [] for row in differences}
+    devices = {row.device: Measurements(summaries, row.device) for row in differences}
+    phases = [(key, phase) for key in model_keys(DERIVED) for phase in read_model_tasks(key).phases]
+    for (key, phase), (device, measured) in product(phases, devices.items()):
+        calls: Counter[RowName] = Counter()
+        for task in phase.tasks:
+            operator = operator_of_module(task.module)
+            wanted = called_workload(phase, task) if task.level == 1 else None
+            equal = {one.workload.name for one in measured.all_equal(operator, wanted)} if wanted else ()
+            rows = [row for row in differences if (row.operator, row.device) == (operator, device)]
+            calls.update({row: task.calls for row in rows if row.workload in equal})
+        chosen = choose_for_phase(phase, measured) if calls else None
+        if chosen and (whole := chosen.estimated or chosen.measured):
+            for row, count in calls.items():
+                ms = count * differences[row]
+                found[row].append(Share(key, phase.name, ms, ms / whole.ms))
+    for row, shares in found.items():
+        shares.sort(key=lambda one: (not row.workload.startswith(one.model), -abs(one.share)))
+    return found
 
 
 def calls_csv(model: ModelReport) -> bytes:

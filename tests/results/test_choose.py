@@ -22,7 +22,7 @@ from kernels_bench_tools.results.choose import (
     unmeasured,
 )
 from kernels_bench_tools.results.history import RowName
-from kernels_bench_tools.results.models import InModels
+from kernels_bench_tools.results.models import model_shares
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
@@ -329,19 +329,21 @@ def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> N
 def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() -> None:
     work = {"rms_norm": rms(1, 4096, "add_rms_norm"), "other": rms(7, 999)}
     summary = summary_of("rms_norm", *work.values(), torch=0.01, mine=0.005)
-    in_models = InModels({"rms_norm": summary})
     row = RowName("rms_norm", "mine", H200, work["rms_norm"]["name"])
+    other = row._replace(workload=work["other"]["name"])
 
-    shares = {(one.model, one.phase): one for one in in_models.shares(row, 0.001)}
+    found = model_shares({"rms_norm": summary}, {row: 0.001, other: 0.001})
+
+    shares = {(one.model, one.phase): one for one in found[row]}
 
     phase = read_model_tasks("llama-3.1-8b").phase("decode-1")
     calls = sum(task.calls for task in phase.kernels("RMSNorm") if "residual" in task.shapes)
-    found = shares["llama-3.1-8b", "decode-1"]
+    share = shares["llama-3.1-8b", "decode-1"]
     total = choose_for_phase(phase, Measurements({"rms_norm": summary}, H200))
     prediction = total.estimated or total.measured
     assert calls > 60
     assert prediction
-    assert found.ms == pytest.approx(calls * 0.001)
-    assert found.share == pytest.approx(found.ms / prediction.ms)
+    assert share.ms == pytest.approx(calls * 0.001)
+    assert share.share == pytest.approx(share.ms / prediction.ms)
     assert ("llama-3.1-8b", "prefill-2048") not in shares
-    assert in_models.shares(row._replace(workload=work["other"]["name"]), 0.001) == []
+    assert found[other] == []

@@ -15,7 +15,6 @@ from kernels_bench_tools.records.summary import CauseKind, ChangeKind
 from kernels_bench_tools.results.history import (
     RowName,
     Step,
-    find_floors,
     judge,
     measured,
     read_history,
@@ -81,7 +80,7 @@ def test_what_differs_between_two_measurements_is_named(changed, kinds, detail):
     ],
 )
 def test_a_time_changed_if_the_intervals_are_apart_by_more_than_half_a_percent(before, after, kind):
-    (found,) = judge([step(rows("r1", *before), rows("r2", *after, code_digest="c2"))], {})
+    (found,) = judge([step(rows("r1", *before), rows("r2", *after, code_digest="c2"))])
 
     assert found.kind is kind
 
@@ -91,7 +90,7 @@ def test_a_row_that_varies_while_nothing_changes_needs_a_larger_difference():
     change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
     other = step(rows("r3", *THEN, workload="b"), rows("r4", *SLOWER, workload="b", code_digest="c2"), "b")
 
-    judge([*noise, change, other], find_floors([*noise, change, other]))
+    judge([*noise, change, other], [*noise, change, other])
 
     assert (change.kind, other.kind) == (ChangeKind.SAME, ChangeKind.SLOWER)
     assert change.floor == pytest.approx(0.0488, rel=0.01)
@@ -107,7 +106,7 @@ def test_of_many_rows_without_a_change_few_are_called_one():
     found = [step(rows("r1", *times()), rows("r2", *times(), code_digest="c2"), str(n)) for n in range(400)]
     real = [step(rows("r1", *THEN), rows("r2", *SLOWER, code_digest="c2"), f"real {n}") for n in range(40)]
 
-    judge([*found, *real], {})
+    judge([*found, *real])
 
     assert sum(one.kind is ChangeKind.SLOWER for one in real) == 40
     assert sum(one.kind is not ChangeKind.SAME for one in found) <= 3
@@ -118,7 +117,7 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
     good = rows("r1", *THEN)
     bad = with_status(rows("r2", *THEN), status=Status.OOM)
 
-    (found,) = judge([step(bad, good) if failed_before else step(good, bad)], {})
+    (found,) = judge([step(bad, good) if failed_before else step(good, bad)])
 
     assert found.kind is kind
 
@@ -126,7 +125,7 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
 def test_rows_of_a_busy_machine_have_no_verdict():
     busy = [replace(one, flags=[Flag.DISTURBED]) for one in rows("r2", *SLOWER)]
 
-    found = judge([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))], {})
+    found = judge([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))])
 
     assert {one.kind for one in found} == {ChangeKind.UNSURE}
 
