@@ -105,6 +105,9 @@ def _held(
                 write_struct(described, _Owner(str(project.root), os.getpid(), now))
         yield waited
     finally:
+        if lock.lock_counter == 1:
+            with suppress(OSError):
+                described.unlink()
         lock.release()
 
 
