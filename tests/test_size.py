@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_850,
+    "kernels_bench_tools": 39_720,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_160,
     "kernels_bench_tools/cluster": 760,
@@ -17,14 +17,14 @@ LINES = {
     "kernels_bench_tools/measure": 6_660,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_120,
-    "kernels_bench_tools/operators": 2_750,
+    "kernels_bench_tools/operators": 2_640,
     "kernels_bench_tools/records": 2_790,
     "kernels_bench_tools/report": 2_970,
     "kernels_bench_tools/results": 4_860,
     "kernels_bench_tools/run": 4_940,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_530,
+    "tests": 34_390,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -26,14 +26,7 @@ from kernels_bench_tools.models.agreement import (
     untied_tokens,
 )
 from kernels_bench_tools.models.baseline.L2 import FusedMoE
-from kernels_bench_tools.models.calls import (
-    Key,
-    ModuleCall,
-    ModuleCalls,
-    describe,
-    hooked,
-    modules_of_levels,
-)
+from kernels_bench_tools.models.calls import Key, ModuleCall, ModuleCalls, describe, hooked, modules_of_levels
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass
 from kernels_bench_tools.models.replacement import Replacement

@@ -37,15 +37,7 @@ from kernels_bench_tools.models.phase import WARM_ROUNDS, NotPropagatedError, Ph
 from kernels_bench_tools.models.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
 from kernels_bench_tools.records.model import phase_sizes
-from kernels_bench_tools.records.record import (
-    SCHEMA,
-    CacheState,
-    Effect,
-    Failure,
-    Record,
-    Status,
-    Timer,
-)
+from kernels_bench_tools.records.record import SCHEMA, CacheState, Effect, Failure, Record, Status, Timer
 from kernels_bench_tools.text import milliseconds
 
 FILE = "effect.jsonl"

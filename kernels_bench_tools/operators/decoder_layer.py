@@ -12,14 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Output,
-    Workload,
-    model_sets,
-    size_in_bytes,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
 from kernels_bench_tools.models.baseline.forward_context import (
     AttentionMetadata,
     plan_batch,

@@ -10,13 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Workload,
-    model_sets,
-    size_in_bytes,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets, size_in_bytes
 from kernels_bench_tools.operators import mlp
 
 AXES = ("tokens", "experts", "top_k", "hidden_dim", "intermediate_dim")

@@ -137,11 +137,7 @@ class Flag(Labelled):
     DRIFT = "drift", "", "the last third of the samples differs from the first by more than 1 %"
     BIMODAL = "bimodal", "", "the samples fall into two groups"
     THROTTLED = "throttled", "", "the device lowered its clocks because of power or heat"
-    DISTURBED = (
-        "disturbed",
-        "",
-        "threads waited for cores, or some calls took much longer: no rank",
-    )
+    DISTURBED = ("disturbed", "", "threads waited for cores, or some calls took much longer: no rank")
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",

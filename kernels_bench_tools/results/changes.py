@@ -107,9 +107,7 @@ def _points(summaries: Iterable[Summary]) -> Iterator[tuple[RowName, Measured]]:
             yield RowName(operator, implementation, device, point.workload), measured_point(view, row, point)
 
 
-def _rows(
-    summaries: Iterable[Summary],
-) -> Iterator[tuple[tuple[str, str, str], Summary, DeviceSummary, Row]]:
+def _rows(summaries: Iterable[Summary]) -> Iterator[tuple[tuple[str, str, str], Summary, DeviceSummary, Row]]:
     for summary in summaries:
         for view in summary.devices:
             for row in view.rows:

@@ -23,13 +23,7 @@ from kernels_bench_tools.records.record import (
     Timing,
 )
 from kernels_bench_tools.records.summary import Estimate
-from kernels_bench_tools.stats import (
-    CONFIDENCE,
-    HALF_TICK_MS,
-    hierarchical_median,
-    median_interval,
-    widened,
-)
+from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 _Value = TypeVar("_Value")

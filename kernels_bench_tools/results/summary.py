@@ -85,10 +85,7 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
 
 
 def _device_views(
-    device: Device,
-    views: Mapping[View, Sequence[ViewRecords]],
-    known: Mapping[str, FrontMatter],
-    pairs: bool,
+    device: Device, views: Mapping[View, Sequence[ViewRecords]], known: Mapping[str, FrontMatter], pairs: bool
 ) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     every = [

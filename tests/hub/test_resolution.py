@@ -29,9 +29,7 @@ def test_a_pin_is_a_commit(place: Place) -> None:
     assert not any(line.endswith("/refs") for line in place.hub.log), "a whole commit needs no list of names"
 
 
-def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_ones(
-    place: Place,
-) -> None:
+def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_ones(place: Place) -> None:
     place.hub.publish(place.repo, place.make("one", factor=3), "v1")
     place.hub.publish(place.repo, place.make("two", factor=5, version=2), "v2")
     place.hub.publish(place.repo, place.make("three", variant="torch-cuda", version=3), "v3")

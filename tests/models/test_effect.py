@@ -239,10 +239,7 @@ def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slower = slowed(monkeypatch)
-    given = [
-        substitute("mlp", slower(mlp.reference)),
-        substitute("activation", slower(swiglu_halves)),
-    ]
+    given = [substitute("mlp", slower(mlp.reference)), substitute("activation", slower(swiglu_halves))]
     found = measure_effect(
         given, CellContext(effect=request("llama", "prefill-8", framework="")), lambda _: None
     )
@@ -322,44 +319,20 @@ MOE = HALF | {"kind": "qwen3_moe"}
     ("operator", "function", "phase", "options", "message"),
     [
         ("rms_norm", _first_result(lambda _: None), "prefill-8", {}, "returns nothing with it, not float32"),
-        (
-            "rms_norm",
-            _first_result(Tensor.half),
-            "prefill-8",
-            {},
-            "returns float16[8, 48] with it",
-        ),
+        ("rms_norm", _first_result(Tensor.half), "prefill-8", {}, "returns float16[8, 48] with it"),
         ("rms_norm", _first_result(lambda x: x[None]), "prefill-8", {}, "returns float32[1, 8, 48] with it"),
         ("rms_norm", _first_result(lambda x: [x]), "prefill-8", {}, "returns a tuple of float32[8, 48] with"),
         ("rms_norm", OWN_EPS, "decode-2", {}, f"RMSNorm {OTHER}: output 0 differs by"),
         ("rms_norm", OWN_EPS, "decode-2", THEIRS, OTHER),
         ("rms_norm", _wrong_after_some_calls(), "prefill-4", {}, OTHER),
-        (
-            "rms_norm",
-            _kept_for_the_same_tensor(),
-            "prefill-8",
-            HALF,
-            f"{OTHER} after its inputs",
-        ),
+        ("rms_norm", _kept_for_the_same_tensor(), "prefill-8", HALF, f"{OTHER} after its inputs"),
         ("rms_norm", _with_first_weight(), "prefill-8", HALF, f"RMSNorm with residual {OTHER}: output 0"),
         ("rms_norm", _overwriting, "prefill-8", HALF, "overwrites its input"),
-        (
-            "rms_norm",
-            _scaling_the_weight,
-            "prefill-8",
-            HALF,
-            "weights of the model, such as",
-        ),
+        ("rms_norm", _scaling_the_weight, "prefill-8", HALF, "weights of the model, such as"),
         ("rotary", _kept(rotary.reference), "prefill-8", HALF, "logits differ by"),
         ("rotary", rotary.reference, "decode-2", THEIRS, "the model has no module RotaryEmbedding"),
         ("activation", _scaled(swiglu_halves, 1.012), "prefill-8", HALF, "output 0 differs by 0.01"),
-        (
-            "activation",
-            _scaled(swiglu_halves, 1.2, 900),
-            "prefill-901",
-            HALF,
-            "0.2 of the norm of a row",
-        ),
+        ("activation", _scaled(swiglu_halves, 1.2, 900), "prefill-901", HALF, "0.2 of the norm of a row"),
         ("moe", _scaled(moe.torch_moe, 0.7, 900), "prefill-901", MOE, "0.3 of the norm of a row"),
         ("paged_attention", _whole_blocks, "decode-2", {}, f"{OTHER} with shorter contexts"),
         ("flash_attn", flash_attn.reference, "decode-2", {}, "calls no FlashAttnPrefill in decode-2"),
@@ -454,10 +427,7 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
 ) -> None:
     asked = request("qwen3", "prefill-8", framework=TRANSFORMERS)
     slower = slowed(monkeypatch)
-    given = [
-        substitute("rms_norm", slower(rms_norm)),
-        substitute("flash_attn", slower(flash_attn.reference)),
-    ]
+    given = [substitute("rms_norm", slower(rms_norm)), substitute("flash_attn", slower(flash_attn.reference))]
     found = measure_effect(given, CellContext(effect=asked), lambda _: None)
 
     assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]

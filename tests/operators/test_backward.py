@@ -193,11 +193,7 @@ def layer_norm_with(number: int, change: Callable[[Tensor], Tensor]) -> Callable
 
 
 WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
-    "no mean of the gradient": (
-        "layer_norm",
-        "",
-        layer_norm_with(0, lambda gradient: gradient + 1e-3),
-    ),
+    "no mean of the gradient": ("layer_norm", "", layer_norm_with(0, lambda gradient: gradient + 1e-3)),
     "a row too few for the weight": (
         "layer_norm",
         "",
@@ -212,11 +208,7 @@ WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "the halves swapped": ("activation", "SwiGLU", lambda x, g: swiglu_gradient(x, g).roll(256, -1)),
     "tanh for erf": ("activation", "GELU (erf)", lambda x, _, g: gelu_gradient(x, "tanh", g)),
     "erf for tanh": ("activation", "GELU (tanh)", lambda x, _, g: gelu_gradient(x, "none", g)),
-    "rotated forward": (
-        "rotary",
-        "",
-        lambda q, k, cos, sin, *g: rotary_gradients(q, k, cos, -sin, *g),
-    ),
+    "rotated forward": ("rotary", "", lambda q, k, cos, sin, *g: rotary_gradients(q, k, cos, -sin, *g)),
     "no gradient of the loss": (
         "cross_entropy",
         "Forward",

@@ -96,11 +96,7 @@ def test_phases_that_were_measured_again_are_replaced_and_others_kept(file: Path
         for one in read_effects(file)
         if one.effect and one.lat_ms
     ]
-    assert found == [
-        ("decode-32", "eager", 2.0),
-        ("prefill-8", "eager", 2.0),
-        ("decode-1", "eager", 3.0),
-    ]
+    assert found == [("decode-32", "eager", 2.0), ("prefill-8", "eager", 2.0), ("decode-1", "eager", 3.0)]
 
 
 def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(

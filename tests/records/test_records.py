@@ -73,13 +73,7 @@ def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object
         record(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"flags": [Flag.STALE_OUTPUT]},
-        {"wl": {"batch": 16}},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"flags": [Flag.STALE_OUTPUT]}, {"wl": {"batch": 16}}])
 def test_a_record_that_would_get_a_rank_it_must_not_have_is_refused(
     changes: dict[str, object], tmp_path: Path
 ) -> None:

@@ -53,10 +53,7 @@ HUB, PYTORCH, NORM = "HF Kernels layer norm", "PyTorch layer norm", "Triton laye
         (scaled(2.0, 1.0), [(ChangeKind.FASTER, NORM, "2.00×; significant on 1 of 4 workloads")]),
         # A change that is not significant counts neither for nor against.
         (scaled(1.05, 0.97), [(ChangeKind.FASTER, NORM, "1.05×; significant on 1 of 4 workloads")]),
-        (
-            scaled(0.8, 2.0),
-            [(ChangeKind.SLOWER, NORM, "0.80×; significant on 1 of 4 workloads; 2.00× on 3")],
-        ),
+        (scaled(0.8, 2.0), [(ChangeKind.SLOWER, NORM, "0.80×; significant on 1 of 4 workloads; 2.00× on 3")]),
         (scaled(1.02), []),
         (
             passed_before,
@@ -94,8 +91,7 @@ def test_the_front_page_lists_a_dozen_changes_and_counts_the_others(sample):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [(None, "cannot be read"), ("[]", "is not a report that this version can read")],
+    ("text", "message"), [(None, "cannot be read"), ("[]", "is not a report that this version can read")]
 )
 def test_an_invalid_earlier_report_is_an_error(tmp_path: Path, text: str | None, message: str):
     file = tmp_path / "previous.json"

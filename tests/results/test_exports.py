@@ -27,15 +27,6 @@ def test_the_columns_of_the_first_reports_are_there_in_order(field):
     assert {"Device", "CI Low (ms)", "CI High (ms)", "Speedup", "Verdict", "Status", "Reason"} <= set(header)
 
 
-def test_limitation_and_number_of_runs_have_columns():
-    limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "CallError: even only"})
-
-    _, (line,) = table([limited])
-
-    assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (even only)", "1")
-    assert line["Limitation"] in text_table(summarize("layer_norm", "Layer Norm", [limited]))
-
-
 def test_it_reads_back_as_the_summary(field):
     summary = summarize("layer_norm", "Layer Norm", field)
     _, lines = table(field)
@@ -64,34 +55,34 @@ def test_text_that_a_spreadsheet_would_run_is_neutralised(start):
     assert float(lines[0]["P50 (ms)"]) == 0.1
 
 
-def test_memory_is_in_mebibytes_as_in_the_first_reports():
-    _, lines = table([source("a", [0.1], peak_bytes=3 * 2**20)])
-
-    assert lines[0]["Peak Mem (MB)"] == "3.0"
-
-
-def test_roofline_quantities_and_flags_have_columns():
-    one = record(
+def test_what_is_known_of_a_row_has_columns():
+    made = record(
         "a",
         0.1,
         regime=Regime.HBM,
         roofline=Roofline(ceiling="copy", value=4000.0, fraction=0.91),
         flags=[Flag.DRIFT, Flag.NEAR_FLOOR],
         quantities=Quantities(device_hot=Timing(p50=0.09), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.2)),
+        corr={"refused": ["odd sizes"], "refusal": "CallError: even only"},
+        peak_bytes=3 * 2**20,
     )
-    (line,) = table([Source(records=[one])])[1]
+    (line,) = table([Source(records=[made])])[1]
 
-    assert [line[name] for name in ("Fraction of Ceiling (1)", "Ceiling", "Regime")] == [
-        "0.91",
-        "copy",
-        "hbm",
-    ]
-    assert [line[name] for name in ("Hot (ms)", "Host Submit (ms)", "End to End (ms)")] == [
-        "0.09",
-        "0.01",
-        "0.2",
-    ]
-    assert (line["Flags"], line["Processes"]) == ("drift near_floor", "1")
+    columns = {
+        "Fraction of Ceiling (1)": "0.91",
+        "Ceiling": "copy",
+        "Regime": "hbm",
+        "Peak Mem (MB)": "3.0",
+        "Hot (ms)": "0.09",
+        "Host Submit (ms)": "0.01",
+        "End to End (ms)": "0.2",
+        "Flags": "drift near_floor",
+        "Processes": "1",
+        "Runs": "1",
+        "Limitation": "refuses odd sizes (even only)",
+    }
+    assert line | columns == line
+    assert line["Limitation"] in text_table(summarize("layer_norm", "", [Source(records=[made])]))
 
 
 def test_views_are_columns_of_one_table():

@@ -92,22 +92,14 @@ def test_the_later_record_of_a_process_counts():
 def test_the_verdict_comes_from_the_interval_across_processes():
     base = processes("base", [0.1000, 0.1003, 0.0998])
     ours = processes("ours", [0.0981, 0.0982, 0.0980])
-    noisy = processes("noisy", [0.0981, 0.1030, 0.0910])
+    # Narrow intervals within the processes, which hold nothing of how they differ.
+    noisy = processes("noisy", [0.0981, 0.1030, 0.0910], spread=0.0001)
 
     sure, unsure = compare(ours, base), compare(noisy, base)
 
-    assert sure.verdict is Verdict.FASTER
+    assert (sure.verdict, unsure.verdict) == (Verdict.FASTER, Verdict.AMBIGUOUS)
     assert 1.0 < sure.low < sure.value < sure.high
-    assert unsure.verdict is Verdict.AMBIGUOUS
     assert unsure.low < 1.0 < unsure.high
-
-
-def test_one_fast_process_gives_no_verdict():
-    """Narrow intervals within the processes, which hold nothing of how they differ."""
-    base = processes("base", [0.100, 0.103, 0.097], spread=0.0001)
-    ours = processes("ours", [0.098, 0.101, 0.104], spread=0.0001)
-
-    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
 
 
 def test_processes_that_ran_side_by_side_are_paired():
@@ -237,12 +229,6 @@ def test_figures_are_medians_over_the_processes():
     assert point.regime is Regime.HBM
     assert device.ceilings == {"copy": pytest.approx(4400.0)}
     assert "99 % of copy" in text_table(device)
-
-
-def test_a_launch_bound_call_has_no_bandwidth():
-    (record,) = processes("a", [0.002], regime=Regime.LAUNCH)
-
-    assert row_of(summary_of(a=[record]), "a").points[0].gb_per_s is None
 
 
 def test_the_overall_speedup_has_an_interval():

@@ -304,16 +304,6 @@ def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own():
     ]
 
 
-def test_a_device_on_which_nothing_ran_still_has_its_rows():
-    sources = [source("ours", status=Status.UNSUPPORTED, reason="no card", device=EPYC)]
-
-    device = summarize("op", "Op", sources).devices[0]
-
-    assert device.workloads == []
-    row = device.rows[0]
-    assert (row.total, row.status, row.reason) == (0, Status.UNSUPPORTED, "no card")
-
-
 def test_this_build_replaces_what_was_committed_for_the_same_device():
     committed = [
         source("ours", [0.9, 0.9], measured_now=False, ts="2027-01-01"),
@@ -402,10 +392,7 @@ def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason():
 
 
 def test_nothing_is_compared_with_a_baseline_of_a_busy_machine():
-    sources = [
-        source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]),
-        source("ours", [0.05]),
-    ]
+    sources = [source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]), source("ours", [0.05])]
 
     row = rows_of(summarize("op", "Op", sources))["ours"]
 

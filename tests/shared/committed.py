@@ -100,8 +100,7 @@ def _run(run: NotebookRun, folder: Path, cells: Sequence[Need], files: Sequence[
     folder.mkdir(parents=True)
     needs = folder.parent / f"{folder.name}.json"
     write_struct(
-        needs,
-        Needs(project=str(ROOT), notebook=run.path, device=_H200, cells=list(cells), files=list(files)),
+        needs, Needs(project=str(ROOT), notebook=run.path, device=_H200, cells=list(cells), files=list(files))
     )
     cell = run.cells[0]
     draw = figure.chart_svg

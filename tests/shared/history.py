@@ -17,12 +17,7 @@ TORCH, DRIVER = "2.12.0", "580.1"
 
 
 def rows(
-    run: str,
-    *times: float,
-    workload: str = "a",
-    torch: str = TORCH,
-    copy: float = 0.5,
-    **provenance: Any,
+    run: str, *times: float, workload: str = "a", torch: str = TORCH, copy: float = 0.5, **provenance: Any
 ) -> list[Record]:
     """Return a row of one process for each time."""
     given = {"code_digest": "c1", "operator_digest": "o1", "harness_digest": "h1", "harness": "1"}

@@ -18,14 +18,7 @@ import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
-COPIED = (
-    "index.md",
-    "layer_norm",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "templates",
-)
+COPIED = ("index.md", "layer_norm", "pyproject.toml", "README.md", "LICENSE", "templates")
 NO_COPY = shutil.ignore_patterns("__pycache__", ".kbt", ".uvnote")
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
