@@ -123,9 +123,9 @@ class Repository:
                 commits[-1].files[next(parts)] = new if new.strip("0") else ""
         return commits[::-1]
 
-    def files(self, commit: str, *paths: str) -> dict[str, str]:
-        """Return the names of the contents of a commit's files in the folder, or in these of its folders, by path."""
-        listed = os.fsdecode(self._git("ls-tree", "-r", "-z", commit, "--", *paths, what="cannot be listed"))
+    def files(self, commit: str) -> dict[str, str]:
+        """Return the names of the contents of a commit's files in the folder by path."""
+        listed = os.fsdecode(self._git("ls-tree", "-r", "-z", commit, what="cannot be listed"))
         entries = (line.partition("\t") for line in listed.split("\0") if line)
         return {path: about.split(" ")[2] for about, _, path in entries if about.startswith("100")}
 

@@ -48,7 +48,7 @@ def history(
         what = "no commit has records of it"
         raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
     if json:
-        print_json([step.as_data() for step in found])
+        print_json({"rows": [step.as_data() for step in found]})
         return
     for (name, slug), own in grouped(((step.row[:2], step.row.device), step) for step in found).items():
         print_heading(f"{'/'.join(name)} on {slug}")

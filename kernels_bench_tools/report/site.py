@@ -33,7 +33,6 @@ from kernels_bench_tools.report.operators import (
     OperatorReport,
     find_devices,
     find_operators,
-    implementation_id,
     model_operators,
 )
 from kernels_bench_tools.report.page import Links, Page
@@ -219,7 +218,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
                 digest(
                     results[operator.folder],
                     notebooks[notebook.path],
-                    site.history.key(operator.folder, implementation_id(notebook)) if site.history else "",
+                    site.build.project.commit if site.history else "",
                 ),
                 partial(pages.implementation_page, site, operator, notebook),
             )

@@ -479,11 +479,6 @@ class History:
         """The steps of each implementation, by its operator and its name."""
         return grouped(((one.row.operator, one.row.implementation), one) for one in self.steps)
 
-    def key(self, operator: str, implementation: str) -> str:
-        """Return what the charts of an implementation depend on."""
-        own = self.of.get((operator, implementation), ())
-        return "".join(f"{one.row}{one.commit and one.commit.name}{one.kind}" for one in own)
-
     def charts(self, operator: str, implementation: str) -> dict[str, dict[str, list[Mark]]]:
         """Return the measurements of an implementation by device and workload, as far as they are several."""
         timed = [

@@ -31,7 +31,7 @@ def test_it_prints_a_line_for_each_measurement_with_its_cause(repository, name):
 def test_its_json_has_the_times_the_causes_and_the_commit(repository):
     done = run_kbt(repository, "history", "op", "--json", "--workload", "a")
 
-    first, second, _ = json.loads(done.stdout)
+    first, second, _ = json.loads(done.stdout)["rows"]
     assert "base" not in first
     assert second["base"]["ms"] == pytest.approx(0.1)
     assert second["difference"] == pytest.approx(0.04)
