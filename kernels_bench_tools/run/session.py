@@ -266,7 +266,11 @@ class Session:
         return _Ahead((cell, process), draft, turn, future)
 
     def _go(self, running: _Ahead) -> None:
-        self.progress.process_started(str(running.key[0]), running.key[1], self.processes)
+        try:
+            self.progress.process_started(str(running.key[0]), running.key[1], self.processes)
+        except BaseException:  # else its process would wait for its turn forever, and hold the device
+            self._cancel(running)
+            raise
         running.turn.set_result(None)
 
     def _cancel(self, ahead: _Ahead) -> None:

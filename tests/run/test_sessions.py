@@ -252,3 +252,14 @@ def test_sentinels_deviate_by_a_share_and_by_more_than_a_microsecond(times, expe
     found = find_deviations(times, LIMITS["cuda"])
 
     assert [deviation is not None for deviation in found] == expected
+
+
+def test_a_build_whose_output_nobody_reads_ends(workspace):
+    class Closed(Progress):
+        def process_started(self, *_):
+            raise BrokenPipeError
+
+    workspace.cell(X, f"{WRITE}write()", MEASURING)
+
+    with pytest.raises(BrokenPipeError):
+        build(workspace.project, [], BuildOptions(environment="current"), Closed())
