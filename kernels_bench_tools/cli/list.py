@@ -120,7 +120,7 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
 
     What is recorded of another implementation of the operator only is yielded with no rows.
     """
-    from kernels_bench_tools.results.merge import by_workload, merge  # and numpy
+    from kernels_bench_tools.results.compare import by_workload, merge  # and numpy
 
     def selection(record: Record) -> tuple[str, str, str]:
         """Return what is measured together: a device's slug, a mode and a workload set."""

@@ -38,7 +38,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.results.conditions import device_details
 from kernels_bench_tools.results.effects import EffectSummary, draw_effect, effects_by_device
 from kernels_bench_tools.results.failures import failure_groups
-from kernels_bench_tools.results.pairs import reversed_pair
+from kernels_bench_tools.results.rows import reversed_pair
 from kernels_bench_tools.results.tables import (
     ViewRow,
     baseline_title,

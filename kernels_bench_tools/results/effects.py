@@ -187,7 +187,7 @@ def read_effect(path: Path, phase: str = "") -> EffectSummary | None:
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
-    from kernels_bench_tools.results.merge import by_workload
+    from kernels_bench_tools.results.compare import by_workload
 
     rows = [_row(processes) for processes in by_workload(timed)[0].values()]
     for row in rows:

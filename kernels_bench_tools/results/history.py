@@ -38,8 +38,7 @@ from kernels_bench_tools.records.summary import (
     Row,
     WorkloadSummary,
 )
-from kernels_bench_tools.results.compare import apart, readings
-from kernels_bench_tools.results.merge import by_workload, estimate, is_disturbed
+from kernels_bench_tools.results.compare import apart, by_workload, estimate, is_disturbed, readings
 from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 

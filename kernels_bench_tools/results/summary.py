@@ -12,8 +12,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.results.pairs import pairs_of
-from kernels_bench_tools.results.rows import ViewRecords, make_row, of_workloads, view_records
+from kernels_bench_tools.results.rows import ViewRecords, make_row, of_workloads, pairs_of, view_records
 from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
     View,

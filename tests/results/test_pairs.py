@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.summary import Pair, Verdict
-from kernels_bench_tools.results.pairs import reversed_pair
+from kernels_bench_tools.results.rows import reversed_pair
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 

@@ -7,6 +7,7 @@ from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.record import (
     Failure,
     Flag,
+    Latency,
     Quantities,
     Regime,
     Roofline,
@@ -15,9 +16,8 @@ from kernels_bench_tools.records.record import (
     Timing,
 )
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.compare import compare
+from kernels_bench_tools.results.compare import by_workload, compare, samples
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.merge import by_workload, samples
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
@@ -114,7 +114,6 @@ def test_processes_that_ran_side_by_side_are_paired():
 def test_one_incorrect_process_removes_the_rank():
     good = processes("a", [0.1, 0.1])
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
-
     row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, bad]), "a")
 
     (point,) = row.points
@@ -256,7 +255,6 @@ def test_thinned_samples_have_the_same_interval():
     generator = np.random.default_rng(0)
     times = np.exp(generator.normal(0, 0.05, 960))
     p50 = float(np.median(times))
-    from kernels_bench_tools.records.record import Latency
 
     def latency(kept):
         return Latency(p10=1, p50=p50, p90=1, mean=1, iqr=1, raw_times=kept, reps=960)
