@@ -20,11 +20,11 @@ LINES = {
     "kernels_bench_tools/operators": 2_640,
     "kernels_bench_tools/records": 2_790,
     "kernels_bench_tools/report": 2_970,
-    "kernels_bench_tools/results": 4_860,
+    "kernels_bench_tools/results": 4_760,
     "kernels_bench_tools/run": 4_950,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_410,
+    "tests": 34_420,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -21,7 +21,6 @@ from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
-from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import STATUS
@@ -47,7 +46,6 @@ def build(
     options: BuildOptions,
     strict: opt.Strict = False,
     output: opt.Output = None,
-    previous: Path | None = None,
     since: str = "",
     json: opt.Json = False,
     verbose: opt.Verbose = False,
@@ -61,19 +59,17 @@ def build(
     of this build: stored results count like new ones, those of other cells and committed records do not.
 
     Args:
-        previous (FILE): report.json of an earlier report; the front page lists what has changed since.
-        since (REV): Show how the committed times of each implementation changed from commit to commit, and on the front page what changed
-            since this revision.
+        since (STATE): A revision, or the report.json of an earlier build. The front page lists what changed since, and the
+            pages of implementations have charts of their committed times.
     """
     project = find_project_of(paths or ())
-    earlier, history = None, None
-    if previous or since:  # before cells run, because they may be invalid
-        from kernels_bench_tools.cli.compare import find_history  # they load numpy
-        from kernels_bench_tools.results.changes import read_report
+    history = None
+    if since:  # before cells run, because it may be invalid
+        from kernels_bench_tools.cli.compare import place_of  # they load numpy
+        from kernels_bench_tools.results.changes import find_history
 
-        earlier = read_report(previous) if previous else None
-        history = find_history(project, since) if since else None
-    result, published = build_report(project, paths or [], options, output, earlier, history, verbose=verbose)
+        history = find_history(place_of(project), since)
+    result, published = build_report(project, paths or [], options, output, history, verbose=verbose)
     if json:
         cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
         left_out = [problem for problems in result.left_out.values() for problem in problems]
@@ -91,7 +87,6 @@ def build_report(
     targets: list[str],
     options: BuildOptions,
     output: Path | None = None,
-    previous: Report | None = None,
     history: History | None = None,
     *,
     verbose: bool = False,
@@ -113,7 +108,7 @@ def build_report(
                 project.root, results, project.state / "summaries.json", program_key()
             )
             effects = Effects(effect_files(project.root))
-            return publish(project.root, results, site, previous, missing, effects, history)
+            return publish(project.root, results, site, missing, effects, history)
 
         with make_progress(verbose=verbose) as progress:
 

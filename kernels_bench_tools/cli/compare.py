@@ -14,26 +14,15 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.choose import forward_summaries
 from kernels_bench_tools.cli.output import note_problem, print_json, terminal_width
-from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.model_workloads import OPERATORS
 from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.changes import Place, compare_states
-from kernels_bench_tools.results.history import (
-    TIMED,
-    History,
-    Measured,
-    RowName,
-    Step,
-    read_history,
-    record_paths,
-    told,
-)
+from kernels_bench_tools.results.history import CHANGED, TIMED, Measured, RowName, Step, told
 from kernels_bench_tools.results.models import Share, model_shares
 from kernels_bench_tools.text import deviation, interval, milliseconds, table, visible
 
-SHOWN = frozenset({ChangeKind.FAILS, ChangeKind.PASSES, ChangeKind.STALE, *TIMED})
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
 _MOST = 200
 """Rows of a comment; a pull request's may have 65,536 characters."""
@@ -77,13 +66,6 @@ def place_of(project: Project) -> Place:
     return Place(project.root, [*operators(project)], project.operators_folder, note_problem, read_code)
 
 
-def find_history(project: Project, since: str) -> History:
-    """Return how times changed from commit to commit, and what changed since a revision."""
-    paths = [record_paths(operator) for operator in operators(project)]
-    steps = read_history(Repository(project.root), project.operators_folder, paths)
-    return History(since, compare_states(place_of(project), since, "", steps), steps)
-
-
 def print_steps(
     project: Project, steps: Sequence[Step], *, json: bool = False, markdown: bool = False, every: bool = True
 ) -> None:
@@ -99,7 +81,7 @@ def print_steps(
         rows = [{**step.as_data(), "models": own} for step, own in zip(steps, models, strict=True)]
         print_json({"summary": told(steps), "rows": rows})
         return
-    lines = [_line(step, shares.get(step.row, ())) for step in steps if every or step.kind in SHOWN]
+    lines = [_line(step, shares.get(step.row, ())) for step in steps if every or step.kind in CHANGED]
     if not markdown:
         print(visible(told(steps)))
         if lines:

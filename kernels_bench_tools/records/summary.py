@@ -80,7 +80,7 @@ class Verdict(Labelled):
 
     @classmethod
     def _missing_(cls, value: object) -> Verdict | None:
-        # Reports of earlier versions, which `kbt build --previous` reads, have words.
+        # Reports of earlier versions, which `kbt build --since` reads, have words.
         return {"measured separately": cls.SEPARATE, "no verdict": cls.FEW_PROCESSES}.get(str(value))
 
 

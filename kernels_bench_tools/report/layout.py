@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, operator_of
 from kernels_bench_tools.records.selfcheck import SelfChecks
-from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
@@ -41,8 +40,6 @@ class Site:
     model_operators: Mapping[str, OperatorReport]
     """Operators that compute kernels of models, by the name of the one that comes with this package."""
     effects: Effects
-    previous: Report | None = None
-    """An earlier report, whose differences the front page lists."""
     history: History | None = None
 
     def operator_of(self, path: str) -> OperatorReport | None:

@@ -43,7 +43,6 @@ from kernels_bench_tools.results.tables import (
     ViewRow,
     baseline_title,
     charts,
-    day,
     measured_peaks,
     measured_rows,
     origins,
@@ -63,13 +62,7 @@ def front_page(site: Site) -> str:
     if not any(part.kind == OPERATORS for part in body.parts):
         body.parts.append(Part(OPERATORS))
     summaries = [operator.summary for operator in site.operators if operator.summary]
-    history, changes = "", None
-    if site.history or site.previous:  # loads numpy
-        from kernels_bench_tools.results.changes import changes_since
-        from kernels_bench_tools.results.history import told
-
-        history = told(site.history.changes) if site.history else ""
-        changes = changes_since(site.previous, summaries) if site.previous else None
+    counted, changes = site.history.changes(summaries) if site.history else ("", [])
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
     families = {one.family for operator in site.operators for one in operator.entries}
     return render(
@@ -94,9 +87,8 @@ def front_page(site: Site) -> str:
         measured_in=partial(_measured_in, site, page),
         contents=_contents(body.parts, sections),
         changes=changes,
-        since=day(site.previous.measured) if site.previous else "",
-        history=history,
-        revision=site.history.since if site.history else "",
+        since=site.history.since if site.history else "",
+        counted=counted,
         measured=site.build.measured,
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,

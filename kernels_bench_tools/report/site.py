@@ -59,7 +59,6 @@ def publish(
     root: Path,
     build: BuildRun,
     output: Path,
-    previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
     effects: Effects | None = None,
     history: History | None = None,
@@ -72,10 +71,9 @@ def publish(
         root: The project; the build's paths are relative to it.
         build: Every notebook with its prose and the results of its cells.
         output: Folder of the site; created if it does not exist.
-        previous: Report of an earlier build; the front page lists what changed since.
         summaries: Of operators whose combine cells wrote none, by folder.
         effects: What implementations change in models.
-        history: How times changed from commit to commit.
+        history: How times changed from commit to commit, and what the front page compares with.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
@@ -116,7 +114,6 @@ def publish(
         models=Models({name: operator.summary for name, operator in of_models.items()}),
         model_operators=of_models,
         effects=effects or Effects(),
-        previous=previous,
         history=history,
     )
     renderers = _renderers(site, linked.values())
@@ -169,8 +166,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
     everything = digest(
         *operators.values(),
         *notebooks.values(),
-        msgspec.json.encode(site.previous),
-        *([site.history.since, *map(str, site.history.changes)] if site.history else []),
+        *([site.history.since, repr(site.history.base)] if site.history else []),
         site.build.project.commit,
         msgspec.json.encode(site.build.left_out),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -19,43 +19,25 @@ from kernels_bench_tools.records.build import (
     operator_of,
 )
 from kernels_bench_tools.records.codec import decode_records
-from kernels_bench_tools.records.committed import read_unlinked, record_file, record_files
-from kernels_bench_tools.records.record import Status, device_of
-from kernels_bench_tools.records.summary import (
-    ChangeKind,
-    DeviceSummary,
-    Estimate,
-    Report,
-    Row,
-    Summary,
-    geometric_mean,
-)
+from kernels_bench_tools.records.committed import read_unlinked, record_files
+from kernels_bench_tools.records.record import device_of
+from kernels_bench_tools.records.summary import ChangeKind, Report
 from kernels_bench_tools.results.history import (
+    History,
     Measured,
     RowName,
     Step,
     Version,
-    judge,
+    compare_rows,
     measured,
-    measured_point,
     modules_then,
     owner_of,
+    points_of,
     read_history,
+    record_paths,
     rows_of,
 )
-from kernels_bench_tools.results.tables import view_title
-from kernels_bench_tools.text import grouped, times
-
-
-class Change(NamedTuple):
-    kind: ChangeKind
-    operator: str
-    row: Row
-    place: str
-    """Operator, device and view."""
-    view: DeviceSummary | None
-    """None of a row that is gone."""
-    detail: str = ""
+from kernels_bench_tools.text import grouped
 
 
 def read_report(path: Path) -> Report:
@@ -71,72 +53,6 @@ def read_report(path: Path) -> Report:
     except msgspec.DecodeError as error:
         what = f"is not a report that this version can read: {error}"
     raise ProjectError(str(path), what, "The report.json of an earlier build")
-
-
-def changes_since(previous: Report, summaries: Sequence[Summary]) -> list[Change]:
-    """Return how rows differ from those of an earlier report, the most important first.
-
-    Rows that had a time and no longer exist are returned once for each device.
-    """
-    before = {key: (summary, view, row) for key, summary, view, row in _rows(previous.operators)}
-    earlier = dict(_points(previous.operators))
-    steps = [Step(name, earlier.get(name), point) for name, point in _points(summaries)]
-    judged = {step.row: step for step in judge(steps)}
-    found, now = [], set()
-    for key, summary, view, row in _rows(summaries):
-        now.add(key)
-        operator, device, implementation = key
-        kind, detail = _compare(
-            [judged[RowName(operator, implementation, device, point.workload)] for point in row.points], row
-        )
-        if kind is not None:
-            place = f"{summary.title}, {view.device.name}, {view_title(view)}"
-            found.append(Change(kind, summary.operator, row, place, view, detail))
-    for key in before.keys() - now:
-        summary, view, row = before[key]
-        if row.passed:
-            place = f"{summary.title}, {view.device.name}"
-            found.append(Change(ChangeKind.GONE, summary.operator, row, place, None))
-    order = list(ChangeKind)
-    return sorted(found, key=lambda change: (order.index(change.kind), change.place, change.row.title))
-
-
-def _points(summaries: Iterable[Summary]) -> Iterator[tuple[RowName, Measured]]:
-    for (operator, device, implementation), _, view, row in _rows(summaries):
-        for point in row.points:
-            yield RowName(operator, implementation, device, point.workload), measured_point(view, row, point)
-
-
-def _rows(summaries: Iterable[Summary]) -> Iterator[tuple[tuple[str, str, str], Summary, DeviceSummary, Row]]:
-    for summary in summaries:
-        for view in summary.devices:
-            for row in view.rows:
-                yield (summary.operator, view.device.slug, row.implementation), summary, view, row
-
-
-def _compare(steps: Sequence[Step], row: Row) -> tuple[ChangeKind | None, str]:
-    pairs = list(zip(steps, row.points, strict=True))
-    passed_before = [one for one in pairs if one[0].before and one[0].before.status is Status.OK]
-    for _, now in passed_before:
-        if now.status is not Status.OK:
-            return ChangeKind.FAILS, f"{now.workload}: {now.reason or now.status.value}"
-    if not passed_before:
-        if all(now.status is not Status.OK for now in row.points):
-            return None, ""
-        speed = f"speed-up {times(row.speedup)}" if row.speedup is not None and not row.baseline else ""
-        return (ChangeKind.PASSES if any(step.before for step in steps) else ChangeKind.NEW), speed
-    # Only significant differences count, and a slowdown is not hidden by others.
-    ratios = {
-        kind: [1 / step.ratio.value for step in steps if step.kind is kind and step.ratio]
-        for kind in (ChangeKind.SLOWER, ChangeKind.FASTER)
-    }
-    slower, faster = ratios.values()
-    if not (shown := slower or faster):
-        return None, ""
-    detail = f"{times(geometric_mean(shown))}; significant on {len(shown)} of {len(passed_before)} workloads"
-    if slower and faster:
-        detail += f"; {times(geometric_mean(faster))} on {len(faster)}"
-    return (ChangeKind.SLOWER if slower else ChangeKind.FASTER), detail
 
 
 class Place(NamedTuple):
@@ -165,45 +81,45 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
     """Return the rows that differ between two states, each judged, the most important first.
 
     A state is a revision, a ``report.json``, a folder of records, or, without a name, the project's files as they are.
-    Rows that were not measured again are left out, unless their code is another one. ``history`` is that of all rows, if it was read before.
+    Rows that were not measured again are left out, unless their code is another one.
     """
-    repository: Repository | None = None
-    try:
-        repository = Repository(place.root)
-    except ProjectError:
-        if any(name and not Path(name).exists() for name in (base, head)):
-            raise
+    repository = _repository(place, base, head)
     sides = [_read_state(place, repository, name) for name in (base, head)]
     equal = {path for path, data in sides[0].files.items() if sides[1].files.get(path) == data}
-    found = [_rows_of_files(side.files, equal, place.on_problem) for side in sides]
-    of_both = {row: [side[row] for side in found if row in side] for row in found[0].keys() | found[1].keys()}
-    modules = modules_then(repository, place.operators_folder, of_both) if repository else {}
-    before, after = (
-        {
-            **side.points,
-            **{row: measured(one, modules.get((row.operator, one.origin))) for row, one in own.items()},
-        }
-        for side, own in zip(sides, found, strict=True)
-    )
-    steps = [Step(row, before.get(row), after.get(row)) for row in sorted(before.keys() | after.keys())]
-    steps = [
-        one
-        for one in steps
-        if not (one.before and one.after and _identity(one.before) == _identity(one.after))
-    ]
-    files = {
-        record_file(Path(row.operator), row.device, row.implementation) for row in (one.row for one in steps)
-    }
-    paths = [f":(literal){path.as_posix()}" for path in files]
-    if history is None:
-        history = read_history(repository, place.operators_folder, paths) if repository else []
-    order = list(ChangeKind)
-    steps = [*judge(steps, history), *_stale(place, *sides)]
-    return sorted(steps, key=lambda step: (order.index(step.kind), step.row))
+    before, after = (_measured_rows(place, repository, side, equal) for side in sides)
+    changed = {record_paths(row.operator, row.implementation) for row in before.keys() | after.keys()}
+    history = read_history(repository, place.operators_folder, changed) if repository else []
+    return sorted([*compare_rows(before, after, history), *_stale(place, *sides)], key=Step.order)
 
 
-def _identity(one: Measured) -> tuple[str, Estimate | None]:
-    return one.time, one.estimate
+def find_history(place: Place, since: str) -> History:
+    """Return how times changed from commit to commit, and the rows of a state."""
+    repository = _repository(place, since)
+    paths = [record_paths(operator) for operator in place.operators]
+    steps = read_history(repository, place.operators_folder, paths) if repository else []
+    base = _measured_rows(place, repository, _read_state(place, repository, since))
+    report = Path(since).is_file() and f"the report of {read_report(Path(since)).measured[:10]}"
+    return History(report or since, base, steps)
+
+
+def _repository(place: Place, *states: str) -> Repository | None:
+    """Return the repository of the project; None if it has none, and no state is a revision."""
+    try:
+        return Repository(place.root)
+    except ProjectError:
+        if any(name and not Path(name).exists() for name in states):
+            raise
+        return None
+
+
+def _measured_rows(
+    place: Place, repository: Repository | None, state: _State, skipped: Collection[str] = ()
+) -> dict[RowName, Measured]:
+    rows = _rows_of_files(state.files, skipped, place.on_problem)
+    of_rows = {row: [version] for row, version in rows.items()}
+    modules = modules_then(repository, place.operators_folder, of_rows) if repository else {}
+    own = {row: measured(one, modules.get((row.operator, one.origin))) for row, one in rows.items()}
+    return {**state.points, **own}
 
 
 def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
@@ -224,7 +140,7 @@ def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
 def _read_state(place: Place, repository: Repository | None, name: str) -> _State:
     path = Path(name)
     if name and path.is_file():
-        return _State(points=dict(_points(read_report(path).operators)))
+        return _State(points=points_of(read_report(path).operators))
     if name and path.is_dir():
         return _State(
             {one.relative_to(path).as_posix(): read_unlinked(one) for one in sorted(path.rglob("*.jsonl"))}

@@ -36,6 +36,7 @@ from kernels_bench_tools.records.summary import (
     Estimate,
     Point,
     Row,
+    Summary,
     WorkloadSummary,
 )
 from kernels_bench_tools.results.compare import apart, by_workload, estimate, is_disturbed, readings
@@ -74,6 +75,7 @@ class Cause(NamedTuple):
 
 
 TIMED = frozenset({ChangeKind.SLOWER, ChangeKind.FASTER})
+CHANGED = TIMED | {ChangeKind.FAILS, ChangeKind.PASSES, ChangeKind.STALE}
 
 
 class RowName(NamedTuple):
@@ -153,6 +155,19 @@ def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
     return Measured(point.status, time, point.processes, point.measured, facts, view.device.kind == "cpu")
 
 
+def points_of(summaries: Iterable[Summary]) -> dict[RowName, Measured]:
+    """Return the rows of a report."""
+    rows = ((one.operator, view, row) for one in summaries for view in one.devices for row in view.rows)
+    return {
+        RowName(operator, row.implementation, view.device.slug, point.workload): measured_point(
+            view, row, point
+        )
+        for operator, view, row in rows
+        for point in row.points
+        if point.status is not Status.ABSENT
+    }
+
+
 def _facts(
     env: Environment,
     then: Provenance,
@@ -211,6 +226,15 @@ class Step:
     def times(self) -> list[Estimate]:
         """The times before and after, as far as they are known."""
         return [side.estimate for side in (self.before, self.after) if side and side.estimate]
+
+    @property
+    def is_one_measurement(self) -> bool:
+        old, new = self.before, self.after
+        return bool(old and new and (old.status, old.estimate) == (new.status, new.estimate))
+
+    def order(self) -> tuple[int, RowName]:
+        """The most important change first."""
+        return list(ChangeKind).index(self.kind), self.row
 
     def is_apart(self, other: Step) -> bool:
         """Return whether both of this step's measurements were before both of another's, or after them."""
@@ -300,6 +324,15 @@ def judge(steps: Sequence[Step], history: Iterable[Step] = ()) -> Sequence[Step]
         if is_apart and abs(log(new_time.value / old_time.value)) > step.floor:
             step.kind = ChangeKind.SLOWER if new_time.value > old_time.value else ChangeKind.FASTER
     return steps
+
+
+def compare_rows(
+    before: Mapping[RowName, Measured], after: Mapping[RowName, Measured], history: Iterable[Step]
+) -> list[Step]:
+    """Return the rows with a time that two states have, judged and in order, without what is the same measurement."""
+    steps = [Step(row, before.get(row), after.get(row)) for row in before.keys() | after.keys()]
+    new = [step for step in steps if step.times and not step.is_one_measurement]
+    return sorted(judge(new, history), key=Step.order)
 
 
 def _chance(step: Step) -> float:
@@ -469,9 +502,15 @@ class History:
     """What the report shows of changes over time."""
 
     since: str
-    """The revision with which the records are compared."""
-    changes: Sequence[Step]
+    """The state with which the report is compared."""
+    base: Mapping[RowName, Measured]
+    """Its rows."""
     steps: Sequence[Step]
+
+    def changes(self, summaries: Iterable[Summary]) -> tuple[str, list[Step]]:
+        """Return how many rows of a report changed since, in one line, and those that did."""
+        steps = compare_rows(self.base, points_of(summaries), self.steps)
+        return told(steps), [step for step in steps if step.kind in CHANGED]
 
     @cached_property
     def of(self) -> Mapping[tuple[str, str], Sequence[Step]]:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import ChangeKind, DeviceSummary, Report, Row
-from kernels_bench_tools.results.changes import changes_since, read_report
+from kernels_bench_tools.records.summary import DeviceSummary, Row
+from kernels_bench_tools.results.changes import read_report
+from kernels_bench_tools.results.history import History, points_of
 
 Edit = Callable[[DeviceSummary, dict[str, Row]], None]
 TRITON = "triton_layer_norm"
@@ -43,51 +44,62 @@ def renamed(view: DeviceSummary, rows: dict[str, Row]) -> None:
     view.rows.append(replace(rows[TRITON], implementation="old", title="Old"))
 
 
-HUB, PYTORCH, NORM = "HF Kernels layer norm", "PyTorch layer norm", "Triton layer norm"
-
-
 @pytest.mark.parametrize(
-    ("edit", "expected"),
+    ("edit", "expected", "counted"),
     [
-        (scaled(1.0), []),
-        (scaled(2.0, 1.0), [(ChangeKind.FASTER, NORM, "2.00×; significant on 1 of 4 workloads")]),
+        (scaled(1.0), [], "0 slower, 0 faster"),
+        (scaled(2.0, 1.0), [("faster", TRITON)], "0 slower, 1 faster (unexplained)"),
         # A change that is not significant counts neither for nor against.
-        (scaled(1.05, 0.97), [(ChangeKind.FASTER, NORM, "1.05×; significant on 1 of 4 workloads")]),
-        (scaled(0.8, 2.0), [(ChangeKind.SLOWER, NORM, "0.80×; significant on 1 of 4 workloads; 2.00× on 3")]),
-        (scaled(1.02), []),
+        (scaled(1.05, 0.97), [("faster", TRITON)], "0 slower, 1 faster (unexplained), 3 no change"),
+        (
+            scaled(0.8, 2.0),
+            [("slower", TRITON)] + 3 * [("faster", TRITON)],
+            "1 slower (unexplained), 3 faster (unexplained)",
+        ),
+        (scaled(1.02), [], "0 slower, 0 faster, 4 no change"),
         (
             passed_before,
-            [
-                (ChangeKind.FAILS, HUB, "N2048_D4096: RuntimeError: no hub is reachable"),
-                (ChangeKind.SLOWER, NORM, "0.50×; significant on 4 of 4 workloads"),
-            ],
+            4 * [("fails now", "hf_kernels_layer_norm")] + 4 * [("slower", TRITON)],
+            "4 fails now, 4 slower (unexplained), 0 faster",
         ),
-        (fixed_now, [(ChangeKind.PASSES, PYTORCH, "")]),
-        (renamed, [(ChangeKind.NEW, NORM, "speed-up 1.62×"), (ChangeKind.GONE, "Old", "")]),
+        (
+            fixed_now,
+            4 * [("passes now", "torch_layer_norm")],
+            "0 slower, 0 faster, 4 passes now",
+        ),
+        (renamed, [], "0 slower, 0 faster, 4 new, 4 gone"),
     ],
 )
-def test_only_significant_changes_are_found_the_most_important_first(sample, edit, expected):
+def test_only_significant_changes_are_found_the_most_important_first(sample, edit, expected, counted):
     now = sample.read_summary()
     before = deepcopy(now)
     edit(before.devices[0], {row.implementation: row for row in before.devices[0].rows})
 
-    found = changes_since(Report(title="", repository="", operators=[before]), [now])
+    said, found = History("HEAD", points_of([before]), []).changes([now])
 
-    assert [(change.kind, change.row.title, change.detail) for change in found] == expected
+    assert [(change.kind, change.row.implementation) for change in found] == expected
+    assert said == counted
 
 
 def test_the_front_page_lists_a_dozen_changes_and_counts_the_others(sample):
     summary = sample.read_summary()
-    view = summary.devices[0]
-    view.rows += [replace(view.rows[0], implementation=f"gone_{n}", title=f"Gone {n}") for n in range(20)]
-    previous = Report(title="", repository="", measured="2026-11-18T10:00:00Z", operators=[summary])
+    row = summary.devices[0].rows[0]
+    summary.devices[0].rows += [
+        replace(row, implementation=f"more_{n}", slug=f"more-{n}", rank=None) for n in range(3)
+    ]
+    sample.write_summary(summary)
+    before = deepcopy(summary)
+    for point in (point for row in before.devices[0].rows for point in row.points):
+        point.status = Status.ERROR if point.status is Status.OK else point.status
+    passing = sum(row.passed for row in before.devices[0].rows)
 
-    sample.publish(previous)
+    sample.publish(history=History("the report of 2026-11-18", points_of([before]), []))
 
     page = (sample.site / "index.html").read_text()
-    assert "Changes since the report of 2026-11-18" in page
-    assert page.count("Gone ") == 12
-    assert "and 8 more" in page
+    assert "<strong>Since the report of 2026-11-18:</strong>" in page
+    assert passing > 12
+    assert page.count("passes now</span>") == 12
+    assert f"and {passing - 12} more" in page
 
 
 @pytest.mark.parametrize(
