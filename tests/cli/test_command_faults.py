@@ -74,7 +74,8 @@ def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
             assert leftovers(committed) == []
         else:
             assert done.returncode < 0
-            assert leftovers(committed) != []
+            # With hardly any bytes, it ends when it writes who holds the project's lock.
+            assert leftovers(committed) != [] or size < 2
 
     record(tmp_path, "more.jsonl")
 
