@@ -24,9 +24,7 @@ class Commit(NamedTuple):
     """A commit that changed files."""
 
     name: str
-    """Its full name."""
-    time: int
-    """When it was committed, in seconds since 1970."""
+    time: int  # seconds since 1970
     subject: str
     files: dict[str, str]
     """The names of the files' new contents by path within the folder; empty for a file that was removed."""

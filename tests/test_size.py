@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_720,
+    "kernels_bench_tools": 39_590,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_160,
     "kernels_bench_tools/cluster": 760,

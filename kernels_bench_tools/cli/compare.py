@@ -63,7 +63,7 @@ def place_of(project: Project) -> Place:
         notebook = survey_notebook(replace(project, variants={name: data}), project.root / name)
         return {cell.id: cell.code for cell in notebook.cells}
 
-    return Place(project.root, [*operators(project)], project.operators_folder, note_problem, read_code)
+    return Place(project.root, [*operators(project)], note_problem, read_code)
 
 
 def print_steps(

@@ -36,8 +36,7 @@ def history(
     known = [*operators(project)]
     operator, _, implementation = (rows, "", "") if rows in known else rows.rpartition("/")
     operator, implementation = (operator, implementation) if operator else (implementation, "")
-    paths = [record_paths(operator, implementation)]
-    steps = read_history(Repository(project.root), project.operators_folder, paths)
+    steps = read_history(Repository(project.root), [record_paths(operator, implementation)])
     found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
     found = [one for one in found if one.row.device == (device or one.row.device)]
     if not found:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -29,8 +30,8 @@ from kernels_bench_tools.results.history import (
     Step,
     Version,
     compare_rows,
+    harness_then,
     measured,
-    modules_then,
     owner_of,
     points_of,
     read_history,
@@ -61,8 +62,6 @@ class Place(NamedTuple):
     root: Path
     operators: Sequence[str]
     """The ids of its operators."""
-    operators_folder: Path
-    """The folder with the modules of its own operators."""
     on_problem: Callable[[RecordError], None]
     """Gets what is wrong with records."""
     read_code: Callable[[str, bytes], Mapping[str, str]]
@@ -77,7 +76,7 @@ class _State(NamedTuple):
     points: Mapping[RowName, Measured] = {}
 
 
-def compare_states(place: Place, base: str, head: str, history: Sequence[Step] | None = None) -> list[Step]:
+def compare_states(place: Place, base: str, head: str) -> list[Step]:
     """Return the rows that differ between two states, each judged, the most important first.
 
     A state is a revision, a ``report.json``, a folder of records, or, without a name, the project's files as they are.
@@ -88,7 +87,7 @@ def compare_states(place: Place, base: str, head: str, history: Sequence[Step] |
     equal = {path for path, data in sides[0].files.items() if sides[1].files.get(path) == data}
     before, after = (_measured_rows(place, repository, side, equal) for side in sides)
     changed = {record_paths(row.operator, row.implementation) for row in before.keys() | after.keys()}
-    history = read_history(repository, place.operators_folder, changed) if repository else []
+    history = read_history(repository, changed) if repository else []
     return sorted([*compare_rows(before, after, history), *_stale(place, *sides)], key=Step.order)
 
 
@@ -96,7 +95,7 @@ def find_history(place: Place, since: str) -> History:
     """Return how times changed from commit to commit, and the rows of a state."""
     repository = _repository(place, since)
     paths = [record_paths(operator) for operator in place.operators]
-    steps = read_history(repository, place.operators_folder, paths) if repository else []
+    steps = read_history(repository, paths) if repository else []
     base = _measured_rows(place, repository, _read_state(place, repository, since))
     report = Path(since).is_file() and f"the report of {read_report(Path(since)).measured[:10]}"
     return History(report or since, base, steps)
@@ -116,10 +115,8 @@ def _measured_rows(
     place: Place, repository: Repository | None, state: _State, skipped: Collection[str] = ()
 ) -> dict[RowName, Measured]:
     rows = _rows_of_files(state.files, skipped, place.on_problem)
-    of_rows = {row: [version] for row, version in rows.items()}
-    modules = modules_then(repository, place.operators_folder, of_rows) if repository else {}
-    own = {row: measured(one, modules.get((row.operator, one.origin))) for row, one in rows.items()}
-    return {**state.points, **own}
+    harness = harness_then(repository, rows.values()) if repository else {}
+    return {**state.points, **{row: measured(one, harness.get(one.origin, "")) for row, one in rows.items()}}
 
 
 def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
@@ -142,24 +139,22 @@ def _read_state(place: Place, repository: Repository | None, name: str) -> _Stat
     if name and path.is_file():
         return _State(points=points_of(read_report(path).operators))
     if name and path.is_dir():
-        return _State(
-            {one.relative_to(path).as_posix(): read_unlinked(one) for one in sorted(path.rglob("*.jsonl"))}
-        )
+        return _state(path, path.rglob("*.jsonl"))
     if not name:
         folders = [place.root / operator for operator in place.operators]
-        files = [
-            one
-            for folder in folders
-            for one in (*record_files(folder), *folder.glob(f"{IMPLEMENTATIONS}/*.md"))
-        ]
-        return _State({one.relative_to(place.root).as_posix(): read_unlinked(one) for one in files})
-    assert repository is not None
+        notebooks = (one for folder in folders for one in folder.glob(f"{IMPLEMENTATIONS}/*.md"))
+        return _state(place.root, [*chain.from_iterable(map(record_files, folders)), *notebooks])
+    assert repository
     found = {
         path: content
         for path, content in repository.files(repository.resolve(name)).items()
         if owner_of(path) or (path.endswith(".md") and is_implementation(path))
     }
     return _State(dict(zip(found, repository.read([*found.values()]), strict=True)))
+
+
+def _state(root: Path, files: Iterable[Path]) -> _State:
+    return _State({one.relative_to(root).as_posix(): read_unlinked(one) for one in sorted(files)})
 
 
 def _rows_of_files(
@@ -173,8 +168,6 @@ def _rows_of_files(
         records = decode_records(data, path, on_problem, owner) if is_new else []
         own = grouped(((one.op, one.impl, device_of(one).slug), one) for one in records)
         for (operator, implementation, device), found in own.items():
-            named = owner.operator if owner else operator
-            rows |= {
-                RowName(named, implementation, device, name): one for name, one in rows_of(found).items()
-            }
+            name = owner.operator if owner else operator, implementation, device
+            rows |= {RowName(*name, workload): one for workload, one in rows_of(found).items()}
     return rows

@@ -130,25 +130,24 @@ def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
     """Return the times in the format of PyTorch's benchmark database, a record for each."""
     found = []
     for operator, (view, row, workload, point) in _passed(report):
-        env, device = row.environment, view.device
-        axes = {name: str(value) for name, value in workload.axes.items()}
-        about = {"workload": point.workload, "verdict": point.verdict.value, "measured": point.measured}
-        versions = {"torch": env.torch, "triton": env.triton, "cuda": env.cuda}
-        gpu = {"gpu_info": device.name, "gpu_count": 1} if device.kind != "cpu" else {"cpu_info": device.name}
+        device, versions = view.device, {"torch": row.environment.torch, "triton": row.environment.triton}
+        about = {
+            "device": device.slug,
+            "workload": point.workload,
+            "measured": point.measured,
+            **workload.axes,
+        }
         ends = {"low": point.ci_low_ms, "high": point.ci_high_ms, "processes": point.processes}
+        gpu = {"gpu_info": device.name, "gpu_count": 1} if device.kind != "cpu" else {"cpu_info": device.name}
+        benchmark = {"name": report.title, "mode": workload.mode or "fwd", "dtype": workload.dtype}
         found.append(
             {
-                "benchmark": {
-                    "name": report.title,
-                    "mode": workload.mode or "fwd",
-                    "dtype": workload.dtype,
-                    "extra_info": {"device": device.slug, **about, **axes},
-                },
+                "benchmark": {**benchmark, "extra_info": {name: str(one) for name, one in about.items()}},
                 "model": {"name": operator, "type": "micro-benchmark", "backend": row.implementation},
                 "metric": {
                     "name": "latency_ms",
                     "benchmark_values": [point.p50_ms],
-                    "extra_info": {name: str(value) for name, value in ends.items() if value is not None},
+                    "extra_info": {name: str(one) for name, one in ends.items() if one is not None},
                 },
                 "runners": [{"name": device.slug, "type": device.kind, **gpu}],
                 "dependencies": {name: {"version": one} for name, one in versions.items() if one},

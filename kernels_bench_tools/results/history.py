@@ -13,20 +13,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import ceil, hypot, inf, log
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from kernels_bench_tools.git import Commit, Repository
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import RESULTS, code_digest
+from kernels_bench_tools.records.build import RESULTS
 from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner
 from kernels_bench_tools.records.outcome import WORST_LAST
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
-from kernels_bench_tools.records.settings import OPERATORS
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     SMALLEST_EFFECT,
@@ -126,15 +126,13 @@ def causes(before: Measured, after: Measured) -> list[Cause]:
     return found or [Cause(CauseKind.NOTHING)]
 
 
-def measured(version: Version, modules: Mapping[CauseKind, str] | None = None) -> Measured:
-    """Return what the processes of a row measured; ``modules`` are digests that old records lack, see :func:`modules_then`."""
+def measured(version: Version, harness: str = "") -> Measured:
+    """Return what the processes of a row measured; old records lack what measured, see :func:`harness_then`."""
     records = version.records
     first = next((record for record in records if record.outcome.ran), records[0])
     axes = {name: value for name, value in first.wl.items() if name not in _NO_AXES}
     timing = {"timer": first.lat_ms.timer.label, "cache": first.lat_ms.cache.label} if first.lat_ms else {}
-    facts = _facts(
-        first.env, replace(first.provenance, packages=version.packages), axes, timing, modules or {}
-    )
+    facts = _facts(first.env, replace(first.provenance, packages=version.packages), axes, timing, harness)
     status = max((record.outcome for record in records), key=WORST_LAST.index)
     if status is Status.OK and any(map(is_disturbed, records)):
         status = Status.DISTURBED
@@ -148,7 +146,7 @@ def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
     about = next((one for one in view.workloads if one.name == point.workload), WorkloadSummary(name=""))
     axes = {**about.axes, "dtype": about.dtype}
     timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
-    facts = _facts(row.environment, row.provenance, axes, timing, {})
+    facts = _facts(row.environment, row.provenance, axes, timing, "")
     facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
     ends = point.ci_low_ms or 0.0, point.ci_high_ms or inf
     time = Estimate(point.p50_ms, *ends) if point.p50_ms else None
@@ -173,7 +171,7 @@ def _facts(
     then: Provenance,
     axes: Mapping[str, object],
     timing: Mapping[str, str],
-    modules: Mapping[CauseKind, str],
+    tree: str,
 ) -> dict[CauseKind, Mapping[str, str | float]]:
     toolchain = {
         name: version
@@ -182,15 +180,16 @@ def _facts(
     }
     toolchain |= {"torch": env.torch, "Triton": env.triton, "CUDA": env.cuda, "driver": env.driver}
     toolchain |= {one.repo: (one.commit or one.digest)[:_DIGEST] for one in then.hub}
-    module = then.operator_digest or modules.get(CauseKind.OPERATOR, "")
     harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST], **timing}
     if not then.harness_digest:
-        harness["tree"] = modules.get(CauseKind.HARNESS, "")[:_DIGEST]
+        harness["tree"] = tree[:_DIGEST]
     return {
         CauseKind.CODE: _known(
             {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]}
         ),
-        CauseKind.OPERATOR: _known({"module": module[:_DIGEST], **{name: str(axes[name]) for name in axes}}),
+        CauseKind.OPERATOR: _known(
+            {"module": then.operator_digest[:_DIGEST], **{name: str(axes[name]) for name in axes}}
+        ),
         CauseKind.TOOLCHAIN: _known(toolchain),
         CauseKind.HARNESS: _known(harness),
     }
@@ -381,11 +380,11 @@ def _no_collection() -> Iterator[None]:
 
 
 @_no_collection()
-def read_history(repository: Repository, operators_folder: Path, paths: Collection[str]) -> list[Step]:
+def read_history(repository: Repository, paths: Collection[str]) -> list[Step]:
     """Return the steps of rows in the history of the commit that is checked out, by row and time, each judged.
 
     The first step of a row has no measurement before it. What a commit only wrote anew, such as digests, is no step.
-    ``operators_folder`` has the modules of the project's own operators, ``paths`` are pathspecs of record files.
+    ``paths`` are pathspecs of record files.
     """
     files: dict[str, list[tuple[Commit, str]]] = {}
     for commit in repository.log(*paths) if paths else ():
@@ -394,12 +393,12 @@ def read_history(repository: Repository, operators_folder: Path, paths: Collecti
                 files.setdefault(path, []).append((commit, content))
     contents = repository.read([content for found in files.values() for _, content in found])
     rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
-    modules = modules_then(repository, operators_folder, rows)
+    harness = harness_then(repository, chain.from_iterable(rows.values()))
     steps: list[Step] = []
     for row in sorted(rows):
         before: Measured | None = None
         for version in rows[row]:
-            after = measured(version, modules.get((row.operator, version.origin)))
+            after = measured(version, harness.get(version.origin, ""))
             steps.append(Step(row, before, after, version.commit))
             before = after
     judge(steps, steps)
@@ -424,43 +423,16 @@ def _versions(
     return {RowName(*name, workload): list(of_row.values()) for workload, of_row in found.items()}
 
 
-def modules_then(
-    repository: Repository, operators_folder: Path, rows: Mapping[RowName, Sequence[Version]]
-) -> dict[tuple[str, str], dict[CauseKind, str]]:
-    """Return digests of what measured and of the operator's module, by operator and commit, for records that lack them.
-
-    Those of a harness or an operator that comes from elsewhere, as a package, are not known.
-    """
-    top, sources = repository.top, (operators_folder, PACKAGE_FOLDER / OPERATORS, PACKAGE_FOLDER / "measure")
-    own, built_in, harness = (
-        path.relative_to(top).as_posix() if path.is_relative_to(top) else "" for path in sources
-    )
-    asked = {}
-    for operator, commit in {
-        (row.operator, one.origin) for row, found in rows.items() for one in found if one.origin
-    }:
-        modules = [
-            f"{commit}:{folder}/{operator.rpartition('/')[2]}.py" for folder in (own, built_in) if folder
-        ]
-        asked[operator, commit] = modules, f"{commit}:{harness or '-'}"
+def harness_then(repository: Repository, versions: Iterable[Version]) -> dict[str, str]:
+    """Return what measured by commit, for records that lack its digest; nothing of one that comes from elsewhere, as a package."""
+    measure = PACKAGE_FOLDER / "measure"
+    if not measure.is_relative_to(repository.top):
+        return {}
+    path = measure.relative_to(repository.top).as_posix()
     names = repository.names(
-        sorted({one for modules, harness in asked.values() for one in (*modules, harness)})
+        [f"{commit}:{path}" for commit in sorted({one.origin for one in versions}) if commit]
     )
-    contents = sorted({names[one] for modules, _ in asked.values() for one in modules if one in names})
-    codes = dict(
-        zip(
-            contents,
-            (code_digest(data.decode(errors="replace")) for data in repository.read(contents)),
-            strict=True,
-        )
-    )
-    return {
-        pair: {
-            CauseKind.OPERATOR: next((codes[names[one]] for one in modules if one in names), ""),
-            CauseKind.HARNESS: names.get(harness, ""),
-        }
-        for pair, (modules, harness) in asked.items()
-    }
+    return {asked.partition(":")[0]: name for asked, name in names.items()}
 
 
 def rows_of(records: Sequence[Record]) -> dict[str, Version]:

@@ -34,7 +34,7 @@ def step(before: list[Record], after: list[Record], workload: str = "a") -> Step
 
 
 def history(root: Path, *names: str) -> list[Step]:
-    return read_history(Repository(root), root / "operators", [record_paths(*(names or ["op"]))])
+    return read_history(Repository(root), [record_paths(*(names or ["op"]))])
 
 
 @pytest.mark.parametrize(
@@ -167,18 +167,17 @@ def test_a_merge_brings_what_was_measured_on_its_branch(tmp_path):
     assert [one.commit.subject for one in history(root)] == ["version 0", "merged"]
 
 
-def test_an_old_record_has_the_operator_of_the_commit_that_it_was_measured_in(tmp_path):
+def test_an_old_record_has_the_harness_of_the_commit_that_it_was_measured_in(tmp_path, monkeypatch):
     root = make_repository(tmp_path, [])
-    (root / "operators").mkdir()
-    commits = []
-    for text in ("A = 1\n", "A = 1  # of two\n", "A = 2\n"):
-        (root / "operators/op.py").write_text(text)
-        git(root, "add", ".")
-        git(root, "commit", "-qm", "operator")
-        commits.append(git(root, "rev-parse", "HEAD"))
+    monkeypatch.setattr("kernels_bench_tools.results.history.PACKAGE_FOLDER", root / "package")
+    (root / "package/measure").mkdir(parents=True)
     file = root / "op/results/records/nvidia-h200/mine.jsonl"
-    for number, commit in enumerate(commits, 1):
-        write_records(file, rows(f"r{number}", *THEN, commit=commit, operator_digest=""))
+    for number, text in enumerate(("A = 1\n", "A = 1\n", "A = 2\n"), 1):
+        (root / "package/measure/clock.py").write_text(text)
+        git(root, "add", ".")
+        git(root, "commit", "-qm", "harness", "--allow-empty")
+        commit = git(root, "rev-parse", "HEAD")
+        write_records(file, rows(f"r{number}", *THEN, commit=commit, harness_digest=""))
         git(root, "add", ".")
         git(root, "commit", "-qm", "records")
 
@@ -187,7 +186,7 @@ def test_an_old_record_has_the_operator_of_the_commit_that_it_was_measured_in(tm
     assert [[cause.kind for cause in one.causes] for one in found] == [
         [],
         [CauseKind.NOTHING],
-        [CauseKind.OPERATOR],
+        [CauseKind.HARNESS],
     ]
 
 
