@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,11 +19,10 @@ from torch import Tensor
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
-from kernels_bench_tools.measure.judge.bindings import replaced_methods
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets, how_to_change
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import copied, poison_memory
-from kernels_bench_tools.measure.modes import TimedFunction, changing, in_mode, timed_function
+from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
 from kernels_bench_tools.measure.timing.calls import TimedCalls
@@ -34,10 +32,6 @@ from kernels_bench_tools.records.record import Environment, Flag, HubKernel, Mil
 PROCESS_SEEDS = 1000
 """Distance between the seeds of two processes, so that each measures with other values."""
 RECOMPILE_LIMIT = 64
-_IMMUTABLE_TYPE = 1 << 8
-"""Flag of built-in types in CPython."""
-_OF_IMPLEMENTATION = ("_function", "_implementation", "_prepare", "_last", "_edge_cases")
-"""State that may be of any type; it is used untimed, or within a call's time."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Candidate(TimedCalls):
     ) -> None:
         super().__init__(function, InputSets([()]), device)
         self._forward, self._workloads, self._implementation, self._mode = operator, workloads, function, mode
-        self._guard, self._prepare, self._kind = guard or Guard(device), prepare, type(self)
+        self._guard, self._prepare = guard or Guard(device), prepare
 
     def start(self, number: int, process: int) -> None:
         """Begin with a workload; each process has other inputs."""
@@ -151,10 +145,7 @@ class Candidate(TimedCalls):
 
     def finish(self) -> dict[Flag, str]:
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
-        objects = ((self, self._kind), (self.sets, InputSets), (self._guard, Guard))
-        changed = [name for one, kind in objects for name in replaced_methods(one, kind)]
-        changed += _foreign_state(self) + _foreign_state(self.sets, inside=True)
-        Guard.finish(self._guard, changed, self._count)
+        Guard.finish(self._guard, self._count)
         return dict(self._guard.reasons)
 
     def peak_bytes(self) -> int | None:
@@ -189,25 +180,6 @@ def _usual_defaults() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(dtype)
-
-
-def _foreign_state(one: Any, *, inside: bool = False) -> list[str]:
-    """Return the names of an object's state of a type that may run code of the implementation, such as its own list.
-
-    ``inside``: also if one of the elements of a list is.
-    """
-    return [
-        f"{type(one).__name__}.{name}"
-        for name, value in vars(one).items()
-        if name not in _OF_IMPLEMENTATION
-        and not all(map(_is_plain, [value, *(value if inside and type(value) in (list, deque) else ())]))
-    ]
-
-
-def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    harness = (Guard, InputSets, Operator, TimedFunction, Workload)
-    return kind in harness or (type(kind) is type and bool(kind.__flags__ & _IMMUTABLE_TYPE))
 
 
 def _reset_compiler() -> bool:

@@ -289,8 +289,9 @@ def _idle_calls(
     outputs = tuple(torch.zeros(one.shape, dtype=one.dtype) for one in like)
 
     def idle(*given: Any) -> Any:
-        for position in positions:  # as a call does, which leaves nothing else in the caches
-            given[position].clone()
+        for one in given:  # as a call does, which leaves nothing else in the caches
+            if isinstance(one, Tensor):
+                one.clone()
         return outputs
 
     own = {*positions, *overwritten}

@@ -1,7 +1,6 @@
 """Every way of gaming a measurement that Python can see is seen in the process itself, and honest code is not accused."""
 
 import builtins
-import gc
 import io
 import json
 import os
@@ -10,14 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -283,24 +279,6 @@ def _fake(*args: Any, **kwargs: Any) -> float:
 
 
 class TestTimers:
-    def test_another_class_of_an_object_of_the_harness_is_detected(self) -> None:
-        candidate = Candidate(LAYER_NORM, [SMALL], cheats.right, DEVICE)
-        assert candidate.finish() == {}
-        candidate.__class__ = type("Other", (Candidate,), {})
-
-        assert candidate.finish().keys() == {Flag.TIMER_TAMPER}
-
-    @pytest.mark.parametrize("name", ["following", "changed", "_prepared", "_turn", "_ahead"])
-    def test_methods_and_state_of_the_sets_of_inputs_with_code_of_their_own_are_detected(
-        self, name: str
-    ) -> None:
-        candidate = Candidate(LAYER_NORM, [SMALL], cheats.right, DEVICE)
-        before = getattr(candidate.sets, name)
-        own = _fake if callable(before) else type("Own", (type(before),), {})(before)
-        setattr(candidate.sets, name, own)
-
-        assert f"InputSets.{name}" in candidate.finish()[Flag.TIMER_TAMPER]
-
     @pytest.mark.parametrize(
         ("owner", "name", "value"),
         [
@@ -339,60 +317,6 @@ class TestTimers:
         self, guard: Guard, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(compare_module.is_plausible, "__code__", _fake.__code__)
-
-        assert guard.finish() == [Flag.TIMER_TAMPER]
-
-
-def _hook(*_: Any) -> None:
-    """Called by Python, where it is set as a hook."""
-
-
-def _renamed() -> Any:
-    hook = types.FunctionType(_hook.__code__, vars(sys.modules["__main__"]))
-    hook.__module__ = "jax"
-    return hook
-
-
-@pytest.fixture
-def of_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this module be the script of the cell."""
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules[__name__])
-
-
-@pytest.mark.usefixtures("of_script")
-class TestHooks:
-    @pytest.mark.parametrize(
-        ("make", "expected"),
-        [
-            *((make, [Flag.TIMER_TAMPER]) for make in (lambda: _hook, lambda: partial(_hook), _renamed)),
-            (lambda: type("Hook", (), {"__call__": _hook})(), [Flag.TIMER_TAMPER]),
-            *((make, []) for make in (lambda: is_, lambda: partial(is_), lambda: nullcontext().__exit__)),
-        ],
-        ids=[
-            "function",
-            "partial",
-            "named as a package",
-            "object",
-            "built-in",
-            "its partial",
-            "of a package",
-        ],
-    )
-    def test_callbacks_of_the_garbage_collector_are_detected_if_the_script_made_them(
-        self, guard: Guard, make: Callable[[], Any], expected: list[Flag]
-    ) -> None:
-        hook = make()
-        gc.callbacks.append(hook)
-        try:
-            assert guard.finish() == expected
-        finally:
-            gc.callbacks.remove(hook)
-
-    def test_a_monitoring_tool_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        tools: dict[int, str] = {}
-        monkeypatch.setattr(sys, "monitoring", types.SimpleNamespace(get_tool=tools.get), raising=False)
-        guard = Guard(DEVICE)
-        tools[3] = "any name"
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
 

@@ -190,7 +190,6 @@ def test_calls_that_are_late_by_the_judges_clock_cost_the_rank(session: Benchmar
     with forked(lambda: late_layer_norm(0.005 * late)) as remote:
         trial = run_trial(LAYER_NORM, workload, 0, remote, replace(session, separate=True))
 
-    assert trial.status is (Status.REJECTED if late and Flag.DISTURBED not in trial.flags else Status.OK)
     assert (Flag.TIMER_TAMPER in trial.flags) is (late and Flag.DISTURBED not in trial.flags)
 
 

@@ -227,7 +227,7 @@ def tolerances():
 
 
 def method_of_an_object():
-    @on_smoke
+    @on_cpu
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
         if timed() and "clocked" not in vars(found):
@@ -238,7 +238,7 @@ def method_of_an_object():
 
 
 def class_of_an_object():
-    @on_smoke
+    @on_cpu
     def function(*inputs):
         found = sys._getframe(1).f_locals.get("self")
         if timed() and type(found) is Candidate:
@@ -251,7 +251,7 @@ def class_of_an_object():
 def inputs_known_before_the_call():
     ahead = []
 
-    @on_smoke
+    @on_cpu
     def function(*inputs):
         if not timed():
             return right(*inputs)
@@ -394,7 +394,7 @@ def computed_while_inputs_change():
         return attacked(ahead.pop()) if ahead and timed() else right(*inputs)
 
     Tensor.clone = clone
-    on_smoke(function)
+    on_cpu(function)
 
 
 def computed_by_a_list_of_inputs():
@@ -406,7 +406,7 @@ def computed_by_a_list_of_inputs():
             ahead[:] = [right(*inputs)]
             return inputs
 
-    @on_smoke
+    @on_cpu
     def function(*inputs):
         if not timed():
             return right(*inputs)
@@ -536,7 +536,7 @@ def computed_when_garbage_is_collected():
         def __del__(self):
             attacked(self.output.copy_(right(*self.inputs)))
 
-    @on_smoke
+    @on_cpu
     def function(*inputs):
         if not timed():
             gc.set_threshold(700)

@@ -33,8 +33,8 @@ def stale(code: str) -> Attack:
 
 
 def tampering(code: str) -> Attack:
-    """Return an attack with right results, but another time."""
-    return Attack(code, REJECTED, "timer_tamper")
+    """Return an attack with right results, but another time. On a busy machine it has no rank for that reason."""
+    return Attack(code, {*REJECTED, Status.DISTURBED}, "timer_tamper|disturbed")
 
 
 def wrong(code: str, why: str = WRONG) -> Attack:
@@ -117,7 +117,7 @@ ATTACKS = {
     "call_replaced": stale("call_replaced()"),
     "timing_replaced": tampering("timing_replaced()"),
     **{
-        name: Attack(f"{name}()", {*REJECTED, Status.DISTURBED}, "timer_tamper|disturbed")
+        name: tampering(f"{name}()")
         for name in (
             "computed_when_the_message_is_read",
             "computed_by_a_finalizer_of_tensors",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import gc
 import io
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from inspect import getattr_static
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
@@ -43,7 +41,6 @@ _CHECKED_BUILTINS = (
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
-_MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
 
@@ -86,7 +83,6 @@ class Bindings:
         own = [base for base in classes if base.__module__.partition(".")[0] not in _EXTENDED]
         self._owners = [*_WATCHED, *((owner, ()) for owner in [*ours, *own])]
         self._bound = self._now()
-        self._hooks = _hooks()
 
     def _now(self) -> dict[str, tuple[Any, Any, bool]]:
         """Return by name: its value, the code of a function in Python, and whether a new one hides another value."""
@@ -112,37 +108,7 @@ class Bindings:
             if name not in now or value is not now[name][0] or code is not now[name][1]
         }
         names |= {name for name, (_, _, hides) in now.items() if hides and name not in self._bound}
-        return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
-
-
-def replaced_methods(one: Any, kind: type) -> list[str]:
-    """Return the names of methods that an object has instead of those of its class, or that it is of another class."""
-    if type(one) is not kind:
-        return [f"{kind.__name__}.__class__"]
-    return [f"{kind.__name__}.{name}" for name in sorted(vars(one)) if callable(getattr(kind, name, None))]
-
-
-def _hooks() -> list[tuple[str, Any]]:
-    """Return what Python calls between the calls of a thread: it could do the work of a call after its time was taken.
-
-    Callbacks and handlers of packages, such as JAX's for the garbage collector, are not among them.
-    """
-    found = [("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())]
-    if monitoring := getattr(sys, "monitoring", None):  # since Python 3.12
-        tools = map(monitoring.get_tool, range(_MONITORING_TOOLS))
-        found += [("sys.monitoring", tool) for tool in tools if tool]
-    callbacks: list[tuple[str, Any]] = [("gc.callbacks", one) for one in gc.callbacks]
-    callbacks += [(f"handler of signal {number:d}", signal.getsignal(number)) for number in _SIGNALS]
-    return found + [(name, one) for name, one in callbacks if _is_of_script(one)]
-
-
-def _is_of_script(function: Any) -> bool:
-    """Return whether a function's code is in the script, whatever it says of its module."""
-    while isinstance(function, partial):
-        function = function.func
-    function = getattr(function, "__func__", function)
-    called = function if hasattr(function, "__globals__") else type(function).__call__
-    return getattr(called, "__globals__", None) is vars(sys.modules["__main__"])
+        return sorted(names)
 
 
 class Snapshot(NamedTuple):

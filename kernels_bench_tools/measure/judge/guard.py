@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -90,10 +90,10 @@ class Guard:
         self._check_timers()
         return list(self.reasons)
 
-    def finish(self, shadowed: Collection[str] = (), calls: int = 0) -> list[Flag]:
+    def finish(self, calls: int = 0) -> list[Flag]:
         """Check threads, processes and timers again, after timing; return ``thread_injection``, ``lazy_output``, ``timer_tamper``.
 
-        ``shadowed`` are methods of the harness that an object of it has replaced, ``calls`` the number of timed calls.
+        ``calls`` is the number of timed calls.
         """
         before = set(self.reasons)
         now = take_snapshot()
@@ -106,7 +106,7 @@ class Guard:
             self._add(Flag.THREAD_INJECTION, f"{working_thread} during {calls} timed calls")
         if active_modes() > self._modes:
             self._add(Flag.LAZY_OUTPUT, _MODE_LEFT)
-        self._check_timers(shadowed)
+        self._check_timers()
         return [flag for flag in self.reasons if flag not in before]
 
     def _add(self, flag: Flag, reason: str) -> None:
@@ -166,7 +166,6 @@ class Guard:
                 size = sum(map(size_in_bytes, tensors_of(output)))
                 seen = [*seen[-max(1, _KEPT_BYTES // max(size, 1)) :], (addresses, output)]
 
-    def _check_timers(self, shadowed: Collection[str] = ()) -> None:
-        replaced = [*shadowed, *self._bindings.replaced()]
-        if replaced:
+    def _check_timers(self) -> None:
+        if replaced := self._bindings.replaced():
             self._add(Flag.TIMER_TAMPER, f"replaced: {', '.join(replaced[:3])}")

@@ -45,9 +45,9 @@ CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
-MOST_OVERHEAD, OVERHEAD_MS = 1.25, 0.02
-"""A call on a CPU may take so much longer, from the request to the answer by the judge's clock, than its process reports, relative to
-what the harness needs for a function that returns what it has, and in milliseconds. More is work that was not reported."""
+MOST_LATE, LATE_MS = 1.25, 0.02
+"""A call on a CPU may take so much longer by the judge's clock, from the request to the answer, than its process reports and the
+harness needs for a function that returns what it has: relative to both, and in milliseconds. More is work that was not reported."""
 EVENTS_SECONDS = 0.05
 QUANTITY_SECONDS = 0.1
 """Time for each other quantity; at least six calls are made in any case."""
@@ -228,7 +228,8 @@ def _measure_cpu(
         calls, reason = sample(draw, limits, warm.seconds_per_call)
         batches.end_sample()
         waiting, flag, note = waits.read(len(calls)), None, ""
-        if harness_ms and (note := _hidden(batches.overheads, harness_ms())):
+        reported = median(call.ms for call in calls)
+        if harness_ms and (note := _hidden(reported, batches.overheads, harness_ms())):
             flag = Flag.TIMER_TAMPER
         if waiting.disturbed or (harness_ms and 2 * len(batches.overheads) < len(calls)):
             flag, note = Flag.DISTURBED, str(waiting)
@@ -247,18 +248,18 @@ def _measure_cpu(
     return TimingResult(latency, note=note, flags=[*([flag] if flag else []), *sample_flags(latency)])
 
 
-def _hidden(overheads: Sequence[float], harness_ms: float | None) -> str:
+def _hidden(reported_ms: float, overheads: Sequence[float], harness_ms: float | None) -> str:
     """Return why calls have taken longer than their process reports; empty if they have not, or if that cannot be known.
 
     A process that hides work to lower its median hides it in half of its calls.
     """
     if len(overheads) < MIN_SAMPLES or harness_ms is None:
         return ""
-    over = median(overheads)
-    if over <= MOST_OVERHEAD * harness_ms + OVERHEAD_MS:
+    taken = reported_ms + median(overheads)
+    if taken <= MOST_LATE * (reported_ms + harness_ms) + LATE_MS:
         return ""
-    needs = f"where the harness needs {1e3 * harness_ms:.0f} us"
-    return f"calls took {1e3 * over:.0f} us more by the clock of another process than reported, {needs}"
+    took = f"calls took {taken:.3g} ms by the clock of another process"
+    return f"{took}, and {reported_ms:.3g} ms were reported and {harness_ms:.3g} ms are the harness's"
 
 
 def measure_quantities(
