@@ -21,10 +21,10 @@ LINES = {
     "kernels_bench_tools/records": 2_790,
     "kernels_bench_tools/report": 2_970,
     "kernels_bench_tools/results": 4_760,
-    "kernels_bench_tools/run": 4_950,
+    "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_420,
+    "tests": 34_320,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

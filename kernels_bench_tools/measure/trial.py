@@ -231,9 +231,10 @@ def _run(
                 idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
                 harness = stack.enter_context(forked(idle))
                 harness_ms = partial(_overhead_ms, Batches(harness, sets))
-                for remote in (harness, candidate):
-                    remote.share_outputs(like)
+                harness.share_outputs(like)
             candidate.prepare(sets, entries)
+            if harness_ms and isinstance(candidate, RemoteCandidate):
+                candidate.share_outputs(like)
             found = trial.timing = measure_calls(
                 batches,
                 device,

@@ -191,6 +191,7 @@ def test_calls_that_are_late_by_the_judges_clock_cost_the_rank(session: Benchmar
         trial = run_trial(LAYER_NORM, workload, 0, remote, replace(session, separate=True))
 
     assert (Flag.TIMER_TAMPER in trial.flags) is (late and Flag.DISTURBED not in trial.flags)
+    assert remote._shared.output.shape == (2, 32, 256)  # nothing is asked for after the answer
 
 
 def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:

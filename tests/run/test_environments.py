@@ -256,7 +256,7 @@ def test_the_judge_has_the_torch_of_the_cell_and_no_package_that_a_header_names(
     assert header["requires-python"] == "==3.12.*"
     assert [one.partition("==")[0] for one in header["dependencies"]] == ["torch", "msgspec", "numpy"]
     assert header["dependencies"][0] == "torch==2.13.0"
-    assert header.keys() == {"requires-python", "dependencies"}
+    assert header["tool"] == {"uv": {"link-mode": "copy"}}  # no sources
 
 
 def test_nothing_is_judged_in_an_environment_without_torch(packages):

@@ -3,7 +3,6 @@
 ``attacked`` notes that an attack has taken place: one that was disarmed, such as by a name that no longer exists, has not.
 """
 
-import _thread
 import gc
 import json
 import os
@@ -28,11 +27,10 @@ from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import harness
 from kernels_bench_tools.measure.candidate import Called, Candidate
 from kernels_bench_tools.measure.correctness import compare
-from kernels_bench_tools.measure.judge import changing_inputs, remote
+from kernels_bench_tools.measure.judge import changing_inputs, memory, remote
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import Operator, Tolerance
-from kernels_bench_tools.measure.timing import calls
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.operators.layer_norm import OPERATOR
 from kernels_bench_tools.records.build import CellContext
@@ -81,11 +79,13 @@ def with_backward(forward_pass, backward_pass):
 
 def on_cpu(function):
     """Measure on calls that are long enough for the judge's clock."""
-    return on_smoke(function, workloads="cpu")
+    return on_smoke(function, workloads="cpu", only={"seq_len": 512})
 
 
 def on_cpu_after(change):
-    return lambda function: run_benchmark("layer_norm", load=lambda: (change(), function)[1], workloads="cpu")
+    return lambda function: run_benchmark(
+        "layer_norm", load=lambda: (change(), function)[1], workloads="cpu", only={"seq_len": 512}
+    )
 
 
 def on_smoke(function, operator="layer_norm", **options):
@@ -226,28 +226,6 @@ def tolerances():
     on_smoke(garbage)
 
 
-def method_of_an_object():
-    @on_cpu
-    def function(*inputs):
-        found = sys._getframe(1).f_locals.get("self")
-        if timed() and "clocked" not in vars(found):
-            ordinary = found.clocked
-            replace(found, "clocked", lambda *arguments: ordinary(*arguments) / 50)
-            replace(found, "finish", dict)
-        return right(*inputs)
-
-
-def class_of_an_object():
-    @on_cpu
-    def function(*inputs):
-        found = sys._getframe(1).f_locals.get("self")
-        if timed() and type(found) is Candidate:
-            ordinary = Candidate.clocked
-            methods = {"clocked": lambda self, *arguments: ordinary(self, *arguments) / 50}
-            found.__class__ = attacked(type("Fast", (Candidate,), methods))
-        return right(*inputs)
-
-
 def inputs_known_before_the_call():
     ahead = []
 
@@ -332,11 +310,6 @@ def computed_by_an_idle_thread():
         return output
 
 
-def computed_by_a_signal():
-    signal.signal(signal.SIGALRM, compute)
-    computed_later(_thread.interrupt_main)
-
-
 def computed_by_the_garbage_collector():
     gc.callbacks.append(partial(compute))
     gc.set_threshold(1)
@@ -354,7 +327,7 @@ def computed_by_a_mode():
 
 
 def computed_by_a_built_in_function():
-    calls.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
+    memory.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
     computed_later()
 
 
@@ -441,7 +414,7 @@ def call_replaced():
 
 def timing_replaced():
     def clocked(self, change):
-        self.outputs = [right(*self.sets.following(change))]
+        self._shared.store(right(*self.sets.following(change)))
         return 1e-3
 
     replace(TimedCalls, "clocked", wraps(TimedCalls.clocked)(clocked))

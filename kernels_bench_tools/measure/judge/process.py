@@ -88,7 +88,8 @@ class _Judge:
             with suppress(Exception):  # is told to the cell
                 self._session(job.device)
             harness_version()
-            sys.meta_path[:] = [OlderFiles() if one is PathFinder else one for one in sys.meta_path]
+            if job.context.origin.environment == "uv":  # else packages are the user's, who may install others
+                sys.meta_path[:] = [OlderFiles() if one is PathFinder else one for one in sys.meta_path]
         self.answer(Written())
         states: list[TaskState] = []
         number, done_before = 0, -1

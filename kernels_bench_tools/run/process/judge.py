@@ -37,15 +37,23 @@ def find_packages(python: str) -> Path | None:
 
 
 def judge_script(site: Path) -> str:
-    """Return a script with what the judge imports: the torch of an environment, from the user's index, and no other of its packages."""
-    torch = (
-        next(site.glob("torch-*.dist-info"))
-        .name.removesuffix(".dist-info")
-        .removeprefix("torch-")
-        .partition("+")[0]
+    """Return a script with what the judge imports: the torch of an environment, from the user's index, and no other of its packages.
+
+    They are copies, as a cell that writes to a file of its own environment also changes uv's cache, and each link changes the
+    time of its file.
+    """
+    torch = next(site.glob("torch-*.dist-info")).name.removeprefix("torch-").removesuffix(".dist-info")
+    packages = [
+        f"torch=={torch.partition('+')[0]}",
+        *(f"{name}=={version(name)}" for name in ("msgspec", "numpy")),
+    ]
+    lines = (
+        f"requires-python = '=={site.parent.name.removeprefix('python')}.*'",
+        f"dependencies = {packages}",
+        "[tool.uv]",
+        "link-mode = 'copy'",
     )
-    packages = [f"torch=={torch}", *(f"{name}=={version(name)}" for name in ("msgspec", "numpy"))]
-    return f"# /// script\n# requires-python = '=={site.parent.name.removeprefix('python')}.*'\n# dependencies = {packages}\n# ///\n"
+    return "# /// script\n" + "".join(f"# {line}\n" for line in lines) + "# ///\n"
 
 
 def other_package(site: Path) -> bool:
