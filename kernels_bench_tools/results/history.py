@@ -46,7 +46,8 @@ from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 _NO_AXES = frozenset({"name", "set", "mode", "device", "seed"})
 FALSE_CHANGES = 0.05
 """Share of the changes that are reported which may be none."""
-_NOISE = 0.95
+_NOISE, _PAIRS = 0.95, 20
+"""The quantile of a row's differences that is its noise, and of how many, the latest."""
 _DIGEST = 8
 _SUPPORT = frozenset(
     words(
@@ -292,7 +293,7 @@ def judge(steps: Sequence[Step], history: Iterable[Step] = ()) -> Sequence[Step]
     The noise of rows is that of ``history``, without what overlaps in time with a step.
     """
     quiet = (one for one in history if one.ratio and one.causes[0].kind is CauseKind.NOTHING)
-    floors = grouped((one.row, one) for one in quiet)
+    floors = {row: found[-_PAIRS:] for row, found in grouped((one.row, one) for one in quiet).items()}
     tested: list[tuple[float, Step]] = []
     for step in steps:
         old, new = step.before, step.after
@@ -502,7 +503,17 @@ class History:
             height, width = max(top - bottom, 2 * SMALLEST_EFFECT) / 100, 100 / len(steps)
             if len(steps) > 1:
                 found.setdefault(row.device, {})[row.workload] = [
-                    Mark(step, width * at, width * (at + 1), *((top - one) / height for one in place))
+                    Mark(
+                        step,
+                        *(
+                            round(one, 2)
+                            for one in (
+                                width * at,
+                                width * (at + 1),
+                                *((top - one) / height for one in place),
+                            )
+                        ),
+                    )
                     for at, (step, place) in enumerate(zip(steps, places, strict=True))
                 ]
         return found
