@@ -224,7 +224,8 @@ def _run(
     try:
         with ExitStack() as stack:
             harness_ms = None
-            if isinstance(candidate, RemoteCandidate) and not device.startswith("cuda"):
+            # Only Linux counts waits for a core.
+            if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
                 overwritten = [
                     n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
                 ]

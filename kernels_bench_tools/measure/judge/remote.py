@@ -212,9 +212,11 @@ class RemoteCandidate:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own:
-            credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self.pid = int.from_bytes(credentials[:4], sys.byteorder)
+        self.pid = 0
+        if sys.platform == "linux":
+            with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own:
+                credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            self.pid = int.from_bytes(credentials[:4], sys.byteorder)
         self._shared: SharedOutputs | None = None
 
     def share_outputs(self, like: Sequence[Tensor]) -> None:
