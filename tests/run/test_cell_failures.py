@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -184,9 +185,12 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
 
 SHARED = Path("/dev/shm")
 USE_SHARED_MEMORY = """
-import glob, time
-while not (names := glob.glob("/dev/shm/kbt-a-*")): time.sleep(0.01)
-with open(names[0]): time.sleep(60)
+import glob, mmap, time
+while len(names := glob.glob("/dev/shm/kbt-[ab]-*")) < 2: time.sleep(0.01)
+held = [open(name, "r+b") for name in sorted(names)]
+mapped = mmap.mmap(held[1].fileno(), 0)
+held[1].close()
+time.sleep(60)
 """
 MEMORY = {
     "children": "for _ in range(2):\n    if os.fork() == 0:\n        x = fill(160); time.sleep(600)",
@@ -206,7 +210,7 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace, way):
     before = set(SHARED.iterdir())
     code = (
         "import os, time\nprint('filling', flush=True)\nfill = lambda size: bytearray(b'x') * (size << 20)\n"
-        "def put(path):\n    with open(path, 'wb') as f:\n        for _ in range(320): f.write(fill(1))\n"
+        "def put(path):\n    with open(path, 'wb') as f:\n        for _ in range(320): f.write(fill(1)); time.sleep(0.002)\n"
         f"{MEMORY[way]}\ntime.sleep(600)"
     )
     run = workspace.run_cell(code, memory_limit=200 * 2**20)
@@ -218,14 +222,23 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace, way):
 
 def test_shared_memory_that_a_cell_left_is_removed_unless_another_process_uses_it(workspace):
     before = set(SHARED.iterdir())
-    code = "import os, time\nfor n in 'ab': open(f'/dev/shm/kbt-{n}-{os.getpid()}', 'w')\nprint(os.getpid()); time.sleep(1)"
+    code = (
+        "import os, time\nfiles = [open(f'/dev/shm/kbt-{n}-{os.getpid()}', 'w') for n in 'abc']\n"
+        "for file in files: file.write('x'); file.flush()\nprint(os.getpid()); time.sleep(1)"
+    )
     with subprocess.Popen([PYTHON, "-c", USE_SHARED_MEMORY]) as user:
-        run = workspace.run_cell(code)
-        used = SHARED / f"kbt-a-{workspace.text(run.stdout).strip()}"
+        other = SHARED / f"other-{user.pid}"
+        workspace.write("n.md", f"```python id=a\n{code}\n```\n")
+        building = threading.Timer(0.5, other.touch)  # by a program that kbt has not started
+        building.start()
+        workspace.build()
+        run = workspace.result("n.md")
+        used = {SHARED / f"kbt-{name}-{workspace.text(run.stdout).strip()}" for name in "ab"}
 
         assert run.status == "ok"
-        assert set(SHARED.iterdir()) - before == {used}
-        used.unlink()
+        assert set(SHARED.iterdir()) - before == {*used, other}
+        for path in (*used, other):
+            path.unlink()
         user.kill()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _CGROUP_LIMITS = (
 class MemoryWatch:
     """Checks the memory of a process, its descendants and their orphans against a limit, a few times per second.
 
-    Files in memory count, too: those that the processes have open, and those that they left in ``/dev/shm``.
+    Files in memory count, too: those that the processes have open, and those below ``/dev/shm`` that they had open.
 
     ``limit`` is in bytes; None for none, 0 for nine tenths of the memory of this machine, or of this container. A limit
     on the address space would be simpler, but CUDA reserves more of it than a machine has memory.
@@ -35,23 +35,37 @@ class MemoryWatch:
         self._leader, self._marker = leader, marker
         self._limit = _default_limit() if limit == 0 else limit
         self._next = 0.0
-        self._others = {entry.inode() for entry in _entries(_SHARED)}
+        self._others = set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()  # noqa: PTH208
+        self._files: dict[tuple[int, int], Path] = {}
+        """Files below ``/dev/shm`` that the processes made."""
         self.used = 0
         """Bytes that the processes used, if that was more than the limit."""
 
     def excess(self) -> bool:
-        if self._limit is None or time.monotonic() < self._next:
+        if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        machine = psutil.virtual_memory()
-        if machine.total - machine.available < self._limit:  # all processes of the machine together use less
-            return False
         members = set()
         for pid in (self._leader, *orphans_of(self._leader, self._marker)):
             with suppress(psutil.Error):  # it has ended
                 process = psutil.Process(pid)
                 members |= {process, *process.children(recursive=True)}
-        files = sum(self._in_memory(process.pid for process in members).values())
+        opened = {number: held for process in members for number, held in _open_files(process.pid).items()}
+        self._files |= {
+            number: path
+            for number, (path, _) in opened.items()
+            if path.parts[: len(_SHARED.parts)] == _SHARED.parts
+            and path.parts[len(_SHARED.parts)] not in self._others
+        }
+        machine = psutil.virtual_memory()
+        if (
+            self._limit is None or machine.total - machine.available < self._limit
+        ):  # all of the machine uses less
+            return False
+        devices = _devices_in_memory()
+        sizes = {number: file.st_blocks for number, (_, file) in opened.items() if number[0] in devices}
+        sizes |= {number: file.st_blocks for number, file in self._left()}
+        files = 512 * sum(sizes.values())
         # The exact value takes longer to find out.
         if sum(_resident(process) for process in members) + files > self._limit:
             total, shared = map(sum, zip(*map(_proportional, members), strict=True)) if members else (0, 0)
@@ -60,31 +74,43 @@ class MemoryWatch:
         return self.used > 0
 
     def remove_files(self) -> None:
-        """Remove what the processes, which have ended, left in ``/dev/shm``, unless another process uses it."""
-        if left := self._left():
-            used = {_number(file) for pid in psutil.pids() for file in _files(Path(f"/proc/{pid}/fd"))}
-            for path in left:
-                if used.isdisjoint(map(_number, _files(path))):
-                    remove_tree(path, _SHARED)
+        """Remove what the processes, which have ended, left below ``/dev/shm``, unless another process uses it."""
+        if left := dict(self._left()):
+            for pid in psutil.pids():
+                left = {number: file for number, file in left.items() if number not in _open_files(pid)}
+                with suppress(OSError):
+                    mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+                    left = {
+                        number: file
+                        for number, file in left.items()
+                        if str(self._files[number]) not in mapped
+                    }
+            for number in left:
+                path = self._files[number]
+                remove_tree(path, _SHARED)
+                if path.parent != _SHARED:
+                    with suppress(OSError):  # it is not empty
+                        os.removedirs(path.parent)
 
-    def _in_memory(self, members: Iterable[int]) -> dict[tuple[int, int], int]:
-        """Return the bytes of each file in memory that is open, or was left in ``/dev/shm``."""
-        folders = [*(Path(f"/proc/{pid}/fd") for pid in members), *self._left()]
-        devices = _devices_in_memory()
-        return {
-            _number(file): 512 * file.st_blocks
-            for folder in folders
-            for file in _files(folder)
-            if file.st_dev in devices
-        }
+    def _left(self) -> Iterator[tuple[tuple[int, int], os.stat_result]]:
+        for number, path in self._files.items():
+            with suppress(OSError):
+                if _number(file := path.lstat()) == number:
+                    yield number, file
 
-    def _left(self) -> list[Path]:
-        """Return what this user put into ``/dev/shm`` since the process was started."""
-        return [
-            _SHARED / entry.name
-            for entry in _entries(_SHARED)
-            if entry.inode() not in self._others and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-        ]
+
+def _open_files(pid: int) -> dict[tuple[int, int], tuple[Path, os.stat_result]]:
+    found = {}
+    with suppress(OSError):  # it has ended, or is not ours
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                file = Path(descriptor).stat()
+                found[_number(file)] = Path(descriptor).readlink(), file
+    return found
+
+
+def _number(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
 
 
 def _devices_in_memory() -> set[int]:
@@ -99,29 +125,6 @@ def _devices_in_memory() -> set[int]:
         devices.add(os.fstat(descriptor).st_dev)
         os.close(descriptor)
     return devices
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:  # there is none, or it is not ours
-        return []
-
-
-def _files(path: Path) -> Iterator[os.stat_result]:
-    """Return what is known of a file, or of all files below a folder, without recursion."""
-    pending = [path]
-    while pending:
-        folder = pending.pop()
-        with suppress(OSError):  # it has gone
-            yield folder.stat()
-        if not folder.is_symlink():
-            pending += [folder / entry.name for entry in _entries(folder)]
-
-
-def _number(file: os.stat_result) -> tuple[int, int]:
-    return file.st_dev, file.st_ino
 
 
 def _resident(process: psutil.Process) -> int:
