@@ -11,7 +11,7 @@ FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 EXIT_CODES = {
     0: "all right, or unsupported on this machine",
     FAILURE: "something that this command ran, measured or checked is wrong or failed",
-    USER_MISTAKE: "a mistake in the arguments, the settings or a notebook",
+    USER_MISTAKE: "a mistake in the arguments, the settings, or all of the given notebooks",
     INTERRUPTED: "interrupted; finished results are kept",
 }
 
