@@ -15,6 +15,7 @@ from kernels_bench_tools.records.record import Record, Status
 if TYPE_CHECKING:
     from kernels_bench_tools.hub import get_kernel
     from kernels_bench_tools.measure.harness import run_benchmark
+    from kernels_bench_tools.measure.modules import run_module
     from kernels_bench_tools.measure.operator import Operator, Workload
     from kernels_bench_tools.models.effect import run_model
     from kernels_bench_tools.results.combine import combine
@@ -34,6 +35,7 @@ __all__ = [
     "report_suite",
     "run_benchmark",
     "run_model",
+    "run_module",
 ]
 
 _LAZY = {
@@ -44,6 +46,7 @@ _LAZY = {
     "report_suite": "kernels_bench_tools.results.suite",
     "run_benchmark": "kernels_bench_tools.measure.harness",
     "run_model": "kernels_bench_tools.models.effect",
+    "run_module": "kernels_bench_tools.measure.modules",
 }
 
 

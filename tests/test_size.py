@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 39_590,
+    "kernels_bench_tools": 40_480,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_160,
+    "kernels_bench_tools/cli": 4_410,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 6_660,
+    "kernels_bench_tools/measure": 7_070,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_120,
     "kernels_bench_tools/operators": 2_640,
-    "kernels_bench_tools/records": 2_790,
+    "kernels_bench_tools/records": 2_810,
     "kernels_bench_tools/report": 2_970,
-    "kernels_bench_tools/results": 4_760,
+    "kernels_bench_tools/results": 4_840,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_330,
+    "tests": 34_680,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -19,7 +19,7 @@ from kernels_bench_tools.errors import KbtError
 
 PANELS = {
     "Start": ("init", "new", "check"),
-    "Measure": ("run", "plan", "build", "serve", "record"),
+    "Measure": ("run", "plan", "build", "serve", "record", "import"),
     "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate", "export"),
     "Machines, kernels and packages": (
         "selfcheck",
@@ -33,8 +33,11 @@ PANELS = {
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]
-_FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks"}
-"""Functions whose name is not that of their verb, and of the module in ``cli``."""
+_FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
+"""Functions whose name is not that of their verb."""
+
+_MODULES = {"import": "importing"}
+"""Modules in ``cli`` whose name is not that of their verb, which is a keyword."""
 
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
@@ -94,7 +97,7 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     for panel, verbs in PANELS.items():
         for verb in (verb for verb in verbs if verb in wanted):
-            module = import_module(f"kernels_bench_tools.cli.{verb}")
+            module = import_module(f"kernels_bench_tools.cli.{_MODULES.get(verb, verb)}")
             command = getattr(module, _FUNCTIONS.get(verb, verb))
             if isinstance(command, typer.Typer):
                 for inner in command.registered_commands:

@@ -1,0 +1,353 @@
+"""Operators made of a torch module and a function that draws its inputs, such as a problem of KernelBench.
+
+``python -m kernels_bench_tools.measure.modules REQUEST`` times a reference and a candidate in a process of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.measure.device.environment import torch_device
+from kernels_bench_tools.measure.harness import run_benchmark
+from kernels_bench_tools.measure.hf_benchmarks import HfWorkload, load_kernel, their_tolerance, workload_names
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Outputs,
+    Tolerance,
+    Workload,
+    product_tolerance,
+    tensors_of,
+)
+from kernels_bench_tools.records.problem import REFERENCE, ProblemRequest
+from kernels_bench_tools.records.record import Record
+
+_SET = "problem"
+Make = Callable[[], Callable[..., Any]]
+"""Makes a module with its weights, or returns a function, which has none."""
+Draw = Callable[[], Sequence[Any]]
+"""Draws arguments of a module from torch's generator; they may be lists and dictionaries of tensors."""
+
+
+@contextmanager
+def _seeded(seed: int, device: str | torch.device) -> Iterator[None]:
+    """Let what is drawn follow from a seed, and be made on a device."""
+    torch.default_generator.manual_seed(
+        seed
+    )  # torch.manual_seed keeps a traceback of each call where there is no GPU
+    on_cpu = str(device) == "cpu"
+    if not on_cpu:
+        torch.cuda.manual_seed_all(seed)
+    with nullcontext() if on_cpu else torch.device(device):
+        yield
+
+
+def _state(module: Any) -> dict[str, Tensor]:
+    found = module.state_dict() if isinstance(module, Module) else {}
+    return {name: value.detach() for name, value in found.items() if type(value.detach()) is Tensor}
+
+
+class ModuleProblem:
+    """How a module becomes an operator: its inputs are tensors that are drawn, the weights, other values, and the seed.
+
+    Weights are new for each seed, and a candidate gets those of the reference, so that neither has others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        draw: Draw,
+        device: str,
+        tolerance: Callable[[torch.dtype], Tolerance] | None = None,
+    ) -> None:
+        """With a ``tolerance``, the reference is computed in its own precision, as those who chose it did."""
+        self.name, self._make, self._draw, self._tolerance = name, make, draw, tolerance
+        with _seeded(0, device), torch.no_grad():
+            self._module = self._made(0, device)
+            self._weights = [*_state(self._module)]
+            given = self.inputs(Workload(name=name, axes={}, dtype="float32"), device, 0)
+            self._dtypes = [value.dtype if isinstance(value, Tensor) else None for value in given]
+            outputs = tensors_of(self.own(*given))
+        if not outputs or not all(type(value) is Tensor for value in outputs):
+            raise OperatorError(
+                name, "its reference returns something else than tensors", "A tensor, or a tuple of them"
+            )
+        self._outputs = [(value.dtype, value.shape) for value in outputs]
+        # Those of a lower precision are computed with it where torch computes a float64 module with other numbers.
+        self._double: Any = deepcopy(self._module)
+        if isinstance(self._double, Module):
+            self._double.double()
+
+    def operator(self) -> Operator:
+        first, last = self._tensors, self._tensors + len(self._weights)
+        floats = (str(one) for one in self._dtypes if one and one.is_floating_point)
+        workload = Workload(
+            name=self.name, axes={}, dtype=next(floats, "torch.float32").removeprefix("torch.")
+        )
+        outputs = [
+            Output(
+                f"out{number}" if number else "out",
+                str(dtype).removeprefix("torch."),
+                shape=partial(_size, shape),
+            )
+            for number, (dtype, shape) in enumerate(self._outputs)
+        ]
+        return Operator(
+            name=self.name,
+            title=self.name,
+            axes=(),
+            workload_sets={_SET: [workload]},
+            inputs=self.inputs,
+            reference=self.reference,
+            baseline=self.own,
+            flops=lambda _: 0,
+            outputs=tuple(outputs),
+            tolerance=self._tolerance or product_tolerance,
+            parameters=(*range(first, last), len(self._dtypes) - 1),
+            renew=self._renew if self._is_random() else None,
+        )
+
+    def inputs(self, _: Workload, device: str, seed: int) -> Inputs:
+        with torch.no_grad():
+            weights = [value.clone() for value in _state(self._made(seed, device)).values()]
+            tensors, others = self._drawn(seed, device)
+        return (*tensors, *weights, *others, seed)
+
+    def _drawn(self, seed: int, device: str | torch.device) -> tuple[list[Tensor], list[Any]]:
+        with _seeded(seed, device):
+            leaves, self._tree = tree_flatten(list(self._draw()))
+        self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
+        tensors = [leaf.detach().to(device).clone() for leaf in leaves if isinstance(leaf, Tensor)]
+        self._tensors = len(tensors)
+        return tensors, [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+
+    def _is_random(self) -> bool:
+        first, second = (self._drawn(seed, "cpu")[0] for seed in (1, 2))
+        return not all(map(torch.equal, first, second))
+
+    def _renew(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
+        seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
+        tensors, _ = self._drawn(seed, generator.device)
+        return (*tensors, *inputs[len(tensors) :])
+
+    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the arguments of a module, as they are drawn."""
+        tensors = iter(inputs[: self._tensors])
+        others = iter(inputs[self._tensors + len(self._weights) :])
+        leaves = [next(tensors if is_tensor else others) for is_tensor in self._is_tensor]
+        return list(tree_unflatten(leaves, self._tree))
+
+    def _made(self, seed: int, device: str | torch.device, make: Make | None = None) -> Any:
+        with _seeded(seed, device):
+            module = (make or self._make)()
+        return module.to(device) if isinstance(module, Module) else module
+
+    def own(self, *inputs: Any) -> Outputs:
+        """Compute it as the reference does, in its own precision."""
+        return self._called(self._module, inputs)
+
+    def reference(self, *inputs: Any) -> Outputs:
+        torch.set_default_dtype(torch.float64)  # of tensors that a module makes
+        try:
+            if self._tolerance is None:
+                return self._called(self._double, inputs)
+        except RuntimeError:  # it converts to a type of its own
+            pass
+        finally:
+            torch.set_default_dtype(torch.float32)
+        like = zip(inputs, self._dtypes, strict=True)
+        return self.own(*(value.to(kind) if kind else value for value, kind in like))
+
+    def _called(self, module: Any, inputs: Sequence[Any]) -> Outputs:
+        if self._weights:
+            weights = inputs[self._tensors : self._tensors + len(self._weights)]
+            module.load_state_dict(dict(zip(self._weights, weights, strict=True)), strict=False)
+        found = module(*self.arguments(inputs))
+        return tuple(found) if isinstance(found, list) else found
+
+    def prepare(self, make: Make) -> Callable[..., tuple[Any, ...]]:
+        """Return the ``prepare`` of an implementation: it makes a module, and gives it the weights of the reference.
+
+        Those that it does not name alike are only equal if they are made in the same order, from the same seed.
+        """
+
+        def prepared(*parameters: Any) -> tuple[Any, ...]:
+            *weights, seed = parameters
+            device = weights[0].device if weights else self._device()
+            module = self._made(seed, device, make)
+            own = _state(module)
+            given = {name: value for name, value in zip(self._weights, weights, strict=True) if name in own}
+            with torch.no_grad():
+                for name, value in given.items():
+                    if own[name].shape == value.shape:
+                        own[name].copy_(value)
+            return (module, *[None] * (len(parameters) - 1))
+
+        return prepared
+
+    def _device(self) -> torch.device:
+        return torch.device(torch_device())
+
+    def call(self, *inputs: Any) -> Any:
+        """Call what was prepared: it is in the place of the first parameter."""
+        place = self._tensors if self._weights else len(inputs) - 1
+        found = inputs[place](*self.arguments(inputs))
+        return tuple(found) if type(found) is list else found
+
+
+def run_module(
+    reference: Any,
+    candidate: Any,
+    inputs: Draw,
+    *,
+    name: str = "",
+    output: str | Path | None = None,
+    device: str | None = None,
+) -> list[Record]:
+    """Check and time a module or function and its reference as an operator; return the records of both.
+
+    Args:
+        reference: A module, a function, or a class of modules without arguments, whose weights are then new for each seed.
+        candidate: The same; it gets the reference's weights.
+        inputs: Draws the arguments from torch's generator: a list, as ``get_inputs`` of KernelBench.
+        name: Of the operator. Default: that of the reference.
+        output: The file of records. Default: ``<name>.jsonl`` in the working directory.
+        device: As of ``run_benchmark``.
+    """
+    where = device or torch_device()
+    problem = ModuleProblem(name or _name(reference), _maker(reference), inputs, where)
+    records = _measure(problem, REFERENCE, lambda: _maker(reference), output, where)
+    return records + _measure(problem, _name(candidate), lambda: _maker(candidate), output, where)
+
+
+def _measure(
+    problem: ModuleProblem,
+    implementation: str,
+    load: Callable[[], Make],
+    output: Any,
+    device: str,
+    **options: Any,
+) -> list[Record]:
+    loaded: list[Make] = []
+
+    def loading() -> Callable[..., Any]:
+        loaded.append(load())
+        return problem.call
+
+    return run_benchmark(
+        problem.operator(),
+        load=loading,
+        prepare=lambda *parameters: problem.prepare(loaded[0])(*parameters),
+        workloads=_SET,
+        impl_name=implementation,
+        output=output,
+        device=device,
+        **options,
+    )
+
+
+def _maker(given: Any) -> Make:
+    def make() -> Any:
+        return given() if isclass(given) else deepcopy(given) if isinstance(given, Module) else given
+
+    return make
+
+
+def _size(shape: torch.Size, _: Inputs) -> torch.Size:
+    return shape
+
+
+def _name(given: Any) -> str:
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """Import a file under a name; its exceptions are raised."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    if not hasattr(module, name):
+        raise OperatorError(
+            str(module.__file__), f"defines no {name}", "Model, get_inputs and, for a candidate, ModelNew"
+        )
+    return getattr(module, name)
+
+
+def main(path: str) -> None:
+    """Time what a request names: the reference before the candidate's file is read."""
+    request = msgspec.json.decode(Path(path).read_bytes(), type=ProblemRequest)
+    module = load_file(Path(request.reference), "imported_reference")
+    if request.kernel:
+        _measure_hf(module, request, torch_device())
+    else:
+        _measure_kernelbench(module, request, torch_device())
+
+
+def _measure_kernelbench(module: ModuleType, request: ProblemRequest, device: str) -> None:
+    given = getattr(module, "get_init_inputs", list)
+
+    def making(kind: Any) -> Make:
+        def make() -> Any:
+            arguments = list(given())
+            if len(arguments) == 2 and isinstance(arguments[0], list) and isinstance(arguments[1], dict):
+                return kind(*arguments[0], **arguments[1])
+            return kind(*arguments)
+
+        return make
+
+    def load() -> Make:
+        return making(_attribute(load_file(Path(request.candidate), "imported_candidate"), "ModelNew"))
+
+    own, draw = making(_attribute(module, "Model")), _attribute(module, "get_inputs")
+    problem = ModuleProblem(request.name, own, draw, device)
+    _measure(problem, REFERENCE, lambda: own, request.output, device)
+    if request.candidate:
+        _measure(problem, request.implementation, load, request.output, device)
+
+
+def _measure_hf(module: ModuleType, request: ProblemRequest, device: str) -> None:
+    """Time a workload of ``kernels benchmark``, or write the names of all into the file if none is named."""
+    if not request.workload:
+        write_atomically(Path(request.output), "\n".join(workload_names(module)).encode())
+        return
+    with _seeded(0, device):
+        workload = HfWorkload(module, request.workload, device)
+
+    def load() -> Make:
+        workload.kernel = load_kernel(request.kernel)
+        return lambda: workload.run
+
+    options: dict[str, Any] = {"tags": {"reference": "theirs"}}
+    problem = ModuleProblem(request.name, lambda: workload.verify, workload.draw, device, their_tolerance)
+    _measure(problem, REFERENCE, lambda: lambda: workload.verify, request.output, device, **options)
+    _measure(problem, request.implementation, load, request.output, device, **options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,98 @@
+"""``kbt import hf``: benchmarks of ``kernels benchmark``, on kernels in Python."""
+
+import json
+from pathlib import Path
+
+from kit import make_kernel
+from projects import run_kbt
+
+CODE = """
+import torch
+
+
+def scale(out, x):
+    torch.mul(x, 2, out=out)
+
+
+def shift(x):
+    return torch.where(x > 0.9, x, x + 1)
+"""
+BENCHMARK = """
+import torch
+from kernels.benchmark import Benchmark
+
+
+class Scale(Benchmark):
+    seed = 3
+
+    def setup(self):
+        self.x = torch.randn(64, 96, device=self.device)
+        self.out = torch.empty_like(self.x)
+
+    def setup_small(self):
+        self.x = torch.randn(8, 8, device=self.device)
+        self.out = torch.empty_like(self.x)
+
+    def benchmark_base(self):
+        self.kernel.scale(self.out, self.x)
+
+    def verify_base(self):
+        return self.x * 2
+
+    def benchmark_small(self):
+        self.kernel.scale(self.out, self.x)
+
+    def verify_small(self):
+        return self.x * 2
+
+
+class Shift(Benchmark):
+    def setup(self):
+        self.x = torch.rand(64, 96, device=self.device)
+
+    def benchmark_wrong(self):
+        self.out = self.kernel.shift(self.x)
+
+    def verify_wrong(self):
+        return self.x + 1
+
+    def benchmark_inside(self):
+        self.kernel.scale(self.x, self.x)
+
+    def verify_inside(self):
+        self.out = self.x
+        return self.x
+"""
+
+
+def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "scale", code=CODE)
+    (kernel / "benchmarks").mkdir()
+    (kernel / "benchmarks/benchmark.py").write_text(BENCHMARK)
+
+    done = run_kbt(
+        tmp_path, "import", "hf", "scale", "--payload", "their.json", "--json", USE_HUB_KERNELS="1"
+    )
+
+    results = {row["problem"]: row for row in json.loads(done.stdout)["results"]}
+    status = {name: row["status"].replace("disturbed", "ok") for name, row in results.items()}
+    expected = {
+        "Scale.base": "ok",
+        "Scale.small": "ok",
+        "Shift.inside": "unsupported",
+        "Shift.wrong": "incorrect",
+    }
+    assert status == expected, done.stderr
+    assert done.returncode == 1
+    lines = (tmp_path / "hf-benchmarks/scale/Scale.base.jsonl").read_text().splitlines()
+    assert [json.loads(line)["tags"]["reference"] for line in lines] == ["theirs", "theirs"]
+    payload = json.loads((tmp_path / "their.json").read_text())
+    timed = {one["workload"]: one for one in payload["results"]}
+    assert {name: one["verified"] for name, one in timed.items()} == {
+        "Scale.base": True,
+        "Scale.small": True,
+        "Shift.wrong": False,
+    }
+    timing = timed["Scale.base"]["timingResults"]
+    assert 0 < timing["min_ms"] <= timing["q1_ms"] <= timing["q3_ms"] <= timing["max_ms"]
+    assert timing["ref_mean_ms"] > 0

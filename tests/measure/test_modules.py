@@ -1,0 +1,78 @@
+"""A module and a function that draws its inputs as an operator."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module
+
+from kernels_bench_tools.measure.modules import ModuleProblem, run_module
+from kernels_bench_tools.measure.operator import Workload
+from kernels_bench_tools.records.record import Status
+
+WORKLOAD = Workload(name="x", axes={}, dtype="float32")
+
+
+class Net(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = Linear(8, 8)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        return scale * self.linear(x)
+
+
+class Renamed(Module):
+    """Has the same weights under another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = Linear(8, 8)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        return scale * self.own(x)
+
+
+def _draw() -> list[object]:
+    return [torch.rand(4, 8), 2.0]
+
+
+@pytest.mark.parametrize("candidate", [Net, Renamed])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_candidate_has_the_reference_weights_of_each_seed(candidate: type[Module], seed: int) -> None:
+    problem = ModuleProblem("net", Net, _draw, "cpu")
+    operator = problem.operator()
+    inputs = operator.inputs(WORKLOAD, "cpu", seed)
+    prepared = problem.prepare(candidate)(*(inputs[number] for number in operator.parameters))
+    given = dict(zip(operator.parameters, prepared, strict=True))
+    called = problem.call(*(given.get(number, value) for number, value in enumerate(inputs)))
+    torch.testing.assert_close(called, operator.reference(*inputs))
+
+
+def test_weights_and_inputs_follow_from_the_seed() -> None:
+    operator = ModuleProblem("net", Net, _draw, "cpu").operator()
+    first, again, other = (operator.inputs(WORKLOAD, "cpu", seed)[:3] for seed in (1, 1, 2))
+    assert all(map(torch.equal, first, again))
+    assert not any(map(torch.equal, first, other))
+
+
+def test_changes_are_drawn_as_inputs_are() -> None:
+    operator = ModuleProblem("sorted", Net, lambda: [torch.rand(4, 8).sort().values], "cpu").operator()
+    inputs = operator.inputs(WORKLOAD, "cpu", 0)
+    assert operator.renew is not None
+    renewed = operator.renew(inputs, torch.Generator().manual_seed(3))
+    assert not torch.equal(renewed[0], inputs[0])
+    assert bool((renewed[0].diff() >= 0).all())
+
+
+@pytest.mark.parametrize(
+    ("candidate", "status"),
+    [(lambda x, y: x + y, Status.OK), (lambda x, y: x - y, Status.INCORRECT)],
+)
+def test_run_module_takes_functions(tmp_path: Path, candidate: object, status: Status) -> None:
+    def draw() -> list[Tensor]:
+        return [torch.rand(16, 16), torch.rand(16, 16)]
+
+    records = run_module(torch.add, candidate, draw, name="add", output=tmp_path / "r.jsonl", device="cpu")
+    assert [record.outcome for record in records] == [Status.OK, status]
