@@ -9,14 +9,14 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_480,
+    "kernels_bench_tools": 40_500,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_410,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 7_070,
     "kernels_bench_tools/models": 3_160,
-    "kernels_bench_tools/notebooks": 2_120,
+    "kernels_bench_tools/notebooks": 2_140,
     "kernels_bench_tools/operators": 2_640,
     "kernels_bench_tools/records": 2_810,
     "kernels_bench_tools/report": 2_970,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_680,
+    "tests": 34_700,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -7,6 +7,7 @@ import platform
 import re
 import reprlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 import msgspec
@@ -84,13 +85,27 @@ def front_matter_notes(lines: Sequence[str], before: int) -> Iterator[tuple[int,
         block = [line.strip() for line in lines[first + 1 :]]
         if "---" in block and any(_KEY.match(line) for line in block[: block.index("---")]):
             yield first + 1, "this front matter is text, because empty lines come before it. Remove them."
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines[:before], 1):
-        if (match := _KEY.match(line)) and seen.setdefault(match[1], number) != number:
-            yield (
-                number,
-                f"{match[1]} is also in line {seen[match[1]]} of the front matter. The last one counts.",
-            )
+    tables: list[dict[str, int] | None] = []  # of each open collection the lines of its keys; None for a list
+    is_key: list[bool] = []
+    with suppress(yaml.YAMLError):
+        for event in yaml.parse("\n".join(lines[1 : max(before, 2) - 1]), Loader=_LOADER):
+            if isinstance(event, yaml.CollectionEndEvent):
+                tables.pop(), is_key.pop()
+            elif isinstance(event, yaml.NodeEvent):
+                if tables:
+                    is_key[-1] = not is_key[-1]
+                if isinstance(event, yaml.CollectionStartEvent):
+                    tables.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+                    is_key.append(False)
+                elif isinstance(event, yaml.ScalarEvent) and tables and is_key[-1] and tables[-1] is not None:
+                    key, number = event.value, event.start_mark.line + 2 if event.start_mark else 1
+                    if key in tables[-1]:
+                        first = tables[-1][key]
+                        yield (
+                            number,
+                            f"{key} is also in line {first} of the front matter. The last one counts.",
+                        )
+                    tables[-1].setdefault(key, number)
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:

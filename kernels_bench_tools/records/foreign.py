@@ -106,11 +106,11 @@ def is_plain(path: Path) -> bool:
 def near_records(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number of each line of a plain file that is meant as a record, and why it is none."""
     for number, line in enumerate(read_unlinked(path).split(b"\n"), 1):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if _NEAR & msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys():
+        with suppress(ValueError, RecursionError):
+            if isinstance(data := json.loads(line), dict) and _NEAR & data.keys():
                 try:
                     decode_foreign(line)
-                except (msgspec.ValidationError, ValueError) as error:
+                except (msgspec.DecodeError, ValueError) as error:
                     yield number, str(error)
 
 

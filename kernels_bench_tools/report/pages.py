@@ -93,6 +93,11 @@ def front_page(site: Site) -> str:
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
+        others=[
+            (one.path, page.url(site.paths.pages[one.path]))
+            for one in site.build.notebooks
+            if one.cells and one is not notebook and site.operator_of(one.path) is None
+        ],
     )
 
 

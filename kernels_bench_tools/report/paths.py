@@ -105,7 +105,8 @@ def replaced_page(root: Path, notebook: str) -> str:
     own = [page, results_page(operator, "")] if (operator := operator_of(notebook)) else [page]
     if (root / folder / IMPLEMENTATIONS).is_dir() and page in {results_page(folder, it) for it in KINDS[1:]}:
         return page
-    return next(filter(is_generated, own), "")
+    # Where case makes no difference to files, they would be one.
+    return next((it for it in own if is_generated(it) or is_generated(it.lower())), "")
 
 
 def relative_url(target: str, page: str) -> str:

@@ -221,6 +221,8 @@ NEAR = [
     ({"lat_ms": {"p50": "0.5 ms"}}, "lat_ms has no number p50, median or mean"),
     ({"lat_ms": None}, "lat_ms has no number p50, median or mean"),
     ({"lat_ms": {"mean": -1}}, "Expected `float` >= 0.0"),
+    ({"lat_ms": {"p50": float("nan")}}, "lat_ms has no number p50, median or mean"),
+    ({"note": "\ud800"}, "surrogate"),
 ]
 
 

@@ -182,3 +182,11 @@ def test_a_linked_file_does_not_replace_a_page(tmp_path):
     publish_text(tmp_path, {"n.md": "[a](status.html)\n"})
 
     assert "mine" not in (tmp_path / "site/status.html").read_text()
+
+
+def test_the_front_page_links_to_notebooks_of_no_operator(tmp_path, read_page):
+    publish_text(tmp_path, {"a/n #1.md": f"# N{CELL}", "prose.md": "# P"})
+    front = read_page(tmp_path / "site", "index.html")
+
+    links = [one.get("href") for one in front.elements("a") if one.text in {"a/n #1.md", "prose.md"}]
+    assert links == ["a/n%20%231.html"]
