@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,14 +26,21 @@ from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
 from kernels_bench_tools.records.codec import read_committed
-from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_files
+from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_file, record_files
 from kernels_bench_tools.records.device import Device, current_device
-from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
-from kernels_bench_tools.records.model_workloads import operator_of_module
+from kernels_bench_tools.records.model import MODEL_LEVEL, Phase, read_model_tasks
+from kernels_bench_tools.records.model_workloads import called_workload, operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
+from kernels_bench_tools.results.choice_export import (
+    EffectLine,
+    effect_line,
+    kernel_config,
+    line_of,
+)
 from kernels_bench_tools.results.choose import (
     Choice,
+    Measured,
     Measurements,
     PhaseChoice,
     Prediction,
@@ -57,6 +65,13 @@ from kernels_bench_tools.text import (
     visible,
 )
 
+_OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
+
+
+class Export(Enum):
+    ENGINE = "engine"
+    TRANSFORMERS = "transformers"
+
 
 def choose(
     operator: Annotated[str, typer.Argument(show_default=False)] = "",
@@ -64,6 +79,7 @@ def choose(
     model: str = "",
     phase: str = "",
     device: str = "",
+    export: Annotated[Export | None, typer.Option("--export")] = None,
     json: Json = False,
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
@@ -82,6 +98,9 @@ def choose(
         phase (PHASES): With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]
         device (SLUG): Device of the records, such as nvidia-h200. [default: the only GPU with records, else this
             machine's device]
+        export (FORM): `engine` prints JSON: the fastest for each shape, what not to use, and the files of records behind
+            each line. `transformers` prints a `KernelConfig` for --model, of the layers whose kernel is slower for none of
+            its shapes, with what was measured in the whole model. Only committed records have files.
     """
     if bool(operator) == bool(model):
         what = "cannot be used together" if model else "are both missing"
@@ -90,18 +109,71 @@ def choose(
     note_unused({"--axes": bool(model and axes)}, "with --model")
     note_unused({"--phase": bool(phase and not model)}, "without --model")
     project = find_project(Path.cwd())
-    if model:
+    if export is Export.TRANSFORMERS and not model:
+        raise ProjectError("--export transformers", "needs a model", "--model, such as llama-3.1-8b")
+    if export:
+        note_unused({"--json": json}, "with --export")
+        _export(project, operator, axes, model, phase, device, export)
+    elif model:
         _choose_for_model(project, model, phase, device, json)
     else:
         _choose_for_shape(project, operator, axes, device, json)
 
 
+def _export(
+    project: Project, operator: str, axes: str, model: str, phase: str, device: str, form: Export
+) -> None:
+    if model:
+        phases = _phases(model, phase)
+        summaries = _summaries_of(project, phases)
+        slug = _device(f"the kernels of {model}", summaries.values(), device).slug
+        pairs = list(_workloads(phases, Measurements(summaries, slug)))
+    else:
+        summary = _summary_of(project, operator)
+        slug = _device(operator, [summary], device).slug
+        pairs = [("", measured) for measured in nearest(summary, slug, read_axes(operator, axes, summary))]
+    effects = list(_effects(project, model, slug, {name.strip() for name in phase.split(",")} - {""}))
+    if form is Export.TRANSFORMERS:
+        title = f"Written by `kbt choose --model {model} --export transformers`, from records of {slug}."
+        found = grouped((measured.operator, (name, measured)) for name, measured in pairs)
+        own = [one for one in effects if set(one.implementations) <= _OF_KERNEL_CONFIGS]
+        print(kernel_config(title, found, own))
+        return
+    by_workload = grouped(
+        ((one.operator, one.view.key, one.workload.name), (name, one)) for name, one in pairs
+    )
+    lines = []
+    for each in by_workload.values():
+        if line := line_of(each[0][1], [name for name in dict.fromkeys(name for name, _ in each) if name]):
+            folder = project.root / line.operator
+            files = {name: record_file(folder, slug, name) for name in line.named}
+            line.records = {name: project.relative(path) for name, path in files.items() if path.exists()}
+            lines.append(line)
+    print_json({"device": slug, "model": model, "lines": lines, "effects": effects})
+
+
+def _workloads(phases: Iterable[Phase], measurements: Measurements) -> Iterator[tuple[str, Measured]]:
+    """Yield the measured workload of each kernel of a model, with its phase; none for those not measured."""
+    for each in phases:
+        for task in each.tasks:
+            wanted = called_workload(each, task)
+            operator = operator_of_module(task.module)
+            if wanted and (measured := measurements.equal(operator, wanted)):
+                yield each.name, measured
+
+
+def _effects(project: Project, model: str, slug: str, phases: set[str]) -> Iterator[EffectLine]:
+    """Yield what was recorded of implementations in the whole model, here and as transformers runs it."""
+    for name in (model, f"{model}-transformers") if model else ():
+        for path in sorted((project.root / EFFECTS / slug / name).glob("*.jsonl")):
+            effect = read_effect(path)
+            for row in effect.rows if effect else ():
+                if row.effect.level == MODEL_LEVEL and (not phases or row.effect.phase in phases):
+                    yield effect_line(row, effect.implementations if effect else (), project.relative(path))
+
+
 def _choose_for_shape(project: Project, operator: str, axes: str, device: str, json: bool) -> None:
-    known = operators(project)
-    if operator not in known:
-        hint = did_you_mean(operator, known, "`kbt list` shows them")
-        raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
-    summary = forward_summaries(project, [operator])[operator]
+    summary = _summary_of(project, operator)
     chosen_device = _device(operator, [summary], device)
     wanted = read_axes(operator, axes, summary)
     nearby = nearest(summary, chosen_device.slug, wanted)
@@ -130,11 +202,8 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
 
 
 def _choose_for_model(project: Project, model: str, phase: str, device: str, json: bool) -> None:
-    tasks = read_model_tasks(model)
-    names = [name.strip() for name in phase.split(",") if name.strip()]
-    phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
-    summaries = forward_summaries(project, [name for name in called if name in operators(project)])
+    phases = _phases(model, phase)
+    summaries = _summaries_of(project, phases)
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
     measurements = Measurements(summaries, chosen_device.slug)
     chosen = [choose_for_phase(each, measurements) for each in phases]
@@ -153,6 +222,24 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     if missing := unmeasured(chosen, measurements):
         print("to measure what has no record of its own shape, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
+
+
+def _summary_of(project: Project, operator: str) -> Summary:
+    known = operators(project)
+    if operator not in known:
+        hint = did_you_mean(operator, known, "`kbt list` shows them")
+        raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
+    return forward_summaries(project, [operator])[operator]
+
+
+def _phases(model: str, names: str) -> Sequence[Phase]:
+    tasks = read_model_tasks(model)
+    return [tasks.phase(name.strip()) for name in names.split(",") if name.strip()] or tasks.phases
+
+
+def _summaries_of(project: Project, phases: Iterable[Phase]) -> dict[str, Summary]:
+    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
+    return forward_summaries(project, [name for name in called if name in operators(project)])
 
 
 def _measured_effect(project: Project, model: str, device: Device, choices: PhaseChoice) -> list[EffectRow]:

@@ -211,3 +211,42 @@ def test_a_mistake_is_one_line_with_a_remedy(
     assert (error := capsys.readouterr().err).startswith(f"kbt: {where}: ")
     assert remedy in error
     assert error.count("\n") == 1
+
+
+def test_an_engine_gets_the_fastest_what_to_avoid_and_the_files_behind_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "rms_norm/impls/slow.md").write_text((project / f"rms_norm/impls/{MINE}.md").read_text())
+    commit(project, rows("slow", 0.8))
+
+    found = json.loads(printed(capsys, "rms_norm", "--device", "nvidia-h200", "--export", "engine"))
+
+    (line,) = found["lines"]
+    assert (line["fastest"], line["verdict"]) == (MINE, "faster")
+    assert line["axes"]["hidden_dim"] == 4096
+    assert line["avoid"].keys() == {"slow"}
+    assert line["records"].keys() == {MINE, "slow"}
+    assert all((project / path).is_file() for path in line["records"].values())
+
+
+@pytest.mark.parametrize(("ms", "taken"), [(0.2, True), (0.8, False)])
+def test_a_kernel_config_has_layers_that_are_faster_and_says_where_the_model_is_slower(
+    project: Path, capsys: pytest.CaptureFixture[str], ms: float, taken: bool
+) -> None:
+    (project / "rms_norm/impls/liger_rms_norm.md").write_text(
+        (project / f"rms_norm/impls/{MINE}.md").read_text()
+    )
+    commit(project, rows("liger_rms_norm", ms))
+
+    code = printed(capsys, *MODEL, "--export", "transformers")
+
+    written: dict[str, Any] = {}
+    exec(code.replace("from transformers import KernelConfig", "KernelConfig = lambda *a, **k: a"), written)
+    (mapping,) = written["kernel_config"]
+    assert list(mapping) == (["RMSNorm"] if taken else [])
+
+
+@pytest.mark.usefixtures("project")
+def test_a_kernel_config_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kbt("rms_norm", "--export", "transformers") == 2
+    assert "needs a model" in capsys.readouterr().err
