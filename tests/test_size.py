@@ -9,12 +9,12 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_760,
+    "kernels_bench_tools": 40_770,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_500,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 7_070,
+    "kernels_bench_tools/measure": 7_080,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_140,
     "kernels_bench_tools/operators": 2_640,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_730,
+    "tests": 34_750,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

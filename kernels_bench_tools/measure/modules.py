@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass
 from pathlib import Path
@@ -34,6 +33,7 @@ from kernels_bench_tools.measure.operator import (
     Outputs,
     Tolerance,
     Workload,
+    dtype_tolerance,
     product_tolerance,
     tensors_of,
 )
@@ -41,6 +41,10 @@ from kernels_bench_tools.records.problem import REFERENCE, ProblemRequest
 from kernels_bench_tools.records.record import Record
 
 _SET = "problem"
+_FEWEST_FOR_MEAN = 1024
+"""Elements of an output whose mean error is compared with torch's: of a loss, a single number, it is chance."""
+_JITTER = 0.01
+"""Largest share by which elements of inputs change that are drawn without a random number."""
 Make = Callable[[], Callable[..., Any]]
 """Makes a module with its weights, or returns a function, which has none."""
 Draw = Callable[[], Sequence[Any]]
@@ -81,6 +85,8 @@ class ModuleProblem:
     ) -> None:
         """With a ``tolerance``, the reference is computed in its own precision, as those who chose it did."""
         self.name, self._make, self._draw, self._tolerance = name, make, draw, tolerance
+        self._constant = False
+        self._constant = not self._is_random()
         with _seeded(0, device), torch.no_grad():
             self._module = self._made(0, device)
             self._weights = [*_state(self._module)]
@@ -103,14 +109,7 @@ class ModuleProblem:
         workload = Workload(
             name=self.name, axes={}, dtype=next(floats, "torch.float32").removeprefix("torch.")
         )
-        outputs = [
-            Output(
-                f"out{number}" if number else "out",
-                str(dtype).removeprefix("torch."),
-                shape=partial(_size, shape),
-            )
-            for number, (dtype, shape) in enumerate(self._outputs)
-        ]
+        outputs = [self._output(number, dtype, shape) for number, (dtype, shape) in enumerate(self._outputs)]
         return Operator(
             name=self.name,
             title=self.name,
@@ -126,6 +125,15 @@ class ModuleProblem:
             renew=self._renew if self._is_random() else None,
         )
 
+    def _output(self, number: int, dtype: torch.dtype, shape: torch.Size) -> Output:
+        few = shape.numel() < _FEWEST_FOR_MEAN and dtype.is_floating_point and self._tolerance is None
+        return Output(
+            f"out{number}" if number else "out",
+            str(dtype).removeprefix("torch."),
+            tolerance=(lambda _: dtype_tolerance(dtype)) if few else None,
+            shape=lambda _: shape,
+        )
+
     def inputs(self, _: Workload, device: str, seed: int) -> Inputs:
         with torch.no_grad():
             weights = [value.clone() for value in _state(self._made(seed, device)).values()]
@@ -135,8 +143,13 @@ class ModuleProblem:
     def _drawn(self, seed: int, device: str | torch.device) -> tuple[list[Tensor], list[Any]]:
         with _seeded(seed, device):
             leaves, self._tree = tree_flatten(list(self._draw()))
+            tensors = [leaf.detach().to(device).clone() for leaf in leaves if isinstance(leaf, Tensor)]
+            if self._constant:  # else a result that was kept would be right
+                tensors = [
+                    one * (1 + _JITTER * torch.rand_like(one)) if one.is_floating_point() else one
+                    for one in tensors
+                ]
         self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
-        tensors = [leaf.detach().to(device).clone() for leaf in leaves if isinstance(leaf, Tensor)]
         self._tensors = len(tensors)
         return tensors, [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
 
@@ -270,10 +283,6 @@ def _maker(given: Any) -> Make:
         return given() if isclass(given) else deepcopy(given) if isinstance(given, Module) else given
 
     return make
-
-
-def _size(shape: torch.Size, _: Inputs) -> torch.Size:
-    return shape
 
 
 def _name(given: Any) -> str:

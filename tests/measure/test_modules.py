@@ -66,9 +66,17 @@ def test_changes_are_drawn_as_inputs_are() -> None:
     assert bool((renewed[0].diff() >= 0).all())
 
 
+def test_constant_inputs_change_too() -> None:
+    operator = ModuleProblem("ones", Net, lambda: [torch.ones(4, 8)], "cpu").operator()
+    first, other = (operator.inputs(WORKLOAD, "cpu", seed)[0] for seed in (1, 2))
+    assert not torch.equal(first, other)
+    torch.testing.assert_close(first, other, rtol=0.02, atol=0)
+
+
 @pytest.mark.parametrize(
     ("candidate", "status"),
     [(lambda x, y: x + y, Status.OK), (lambda x, y: x - y, Status.INCORRECT)],
+    ids=["right", "wrong"],
 )
 def test_run_module_takes_functions(tmp_path: Path, candidate: object, status: Status) -> None:
     def draw() -> list[Tensor]:
@@ -76,3 +84,15 @@ def test_run_module_takes_functions(tmp_path: Path, candidate: object, status: S
 
     records = run_module(torch.add, candidate, draw, name="add", output=tmp_path / "r.jsonl", device="cpu")
     assert [record.outcome for record in records] == [Status.OK, status]
+
+
+def test_a_single_number_may_be_rounded_otherwise(tmp_path: Path) -> None:
+    def own(x: Tensor, target: Tensor) -> Tensor:
+        return -torch.log_softmax(x, 1).gather(1, target[:, None]).mean()
+
+    def draw() -> list[Tensor]:
+        return [torch.rand(16, 10), torch.randint(0, 10, (16,))]
+
+    reference = torch.nn.functional.cross_entropy
+    records = run_module(reference, own, draw, output=tmp_path / "r.jsonl", device="cpu")
+    assert [record.outcome for record in records] == [Status.OK, Status.OK]
