@@ -1,22 +1,42 @@
-"""The charts of a summary: a figure for each metric with a chart, with a panel for each view."""
+"""The charts of a summary: a figure for each metric with a chart, with a panel for each view of a device.
+
+A panel has a heading, a legend, axes, and a line for each implementation. Sizes are points.
+"""
 
 from __future__ import annotations
 
 import io
+import math
+import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from html import escape
+from itertools import groupby
+from typing import Any
 
 import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from kernels_bench_tools.chart.palette import Style, assign_styles
-from kernels_bench_tools.chart.panel import draw_panel, failed_points, printable, view_title
 from kernels_bench_tools.chart.svg import FONT, INK, Panel, Series, attributes, figure_svg, panel_svg
-from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Row, Summary
-from kernels_bench_tools.results.metrics import LATENCY, METRICS, Metric, chart_title, view_metrics
-from kernels_bench_tools.text import slugify, times, times_interval
+from kernels_bench_tools.records.record import Regime, Status
+from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row, Summary
+from kernels_bench_tools.results.metrics import (
+    LATENCY,
+    METRICS,
+    Metric,
+    chart_title,
+    has_passed,
+    view_metrics,
+)
+from kernels_bench_tools.results.views import labels
+from kernels_bench_tools.text import slugify, tick, times, times_interval
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -88,10 +108,7 @@ def _panel(
     key = "-".join(filter(None, (view.device.slug, view.key)))
     # matplotlib makes the ids of markers from it, and a page has many panels.
     salt = f"{slugify(summary.operator)} {metric.chart} {key}"
-    with (
-        matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": salt}]),
-        warnings.catch_warnings(),
-    ):
+    with matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": salt}]), warnings.catch_warnings():
         # A glyph that the measuring font lacks is drawn in the reader's font.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = draw_panel(summary.title, view, metric, styles, urls)
@@ -112,7 +129,7 @@ def _panel(
 
 
 def _series(view: DeviceSummary, row: Row, metric: Metric) -> Series:
-    title = printable(row.title)
+    title, names = printable(row.title), ("value", "low", "high")
     found = [(point, metric.estimate(point)) for point in row.points] if row.passed else []
     return Series(
         label=f"{title} on {view_title(view)}",
@@ -120,7 +137,12 @@ def _series(view: DeviceSummary, row: Row, metric: Metric) -> Series:
         points=[
             attributes(
                 workload=printable(point.workload),
-                **_numbers(estimate),
+                # An interval only where it is known.
+                **{
+                    name: f"{number:.6g}"
+                    for name, number in zip(names, estimate, strict=True)
+                    if estimate.known or name == "value"
+                },
                 status="" if point.status is Status.OK else point.status.value,
             )
             for point, estimate in found
@@ -135,11 +157,6 @@ def _series(view: DeviceSummary, row: Row, metric: Metric) -> Series:
     )
 
 
-def _numbers(estimate: Estimate) -> dict[str, str]:
-    names = ("value", "low", "high") if estimate.known else ("value",)
-    return {name: f"{number:.6g}" for name, number in zip(names, estimate, strict=False)}
-
-
 def _note(row: Row) -> str:
     """Return the last line of the tooltip: the overall speed-up, or why there is none."""
     if row.baseline and row.passed:
@@ -147,3 +164,256 @@ def _note(row: Row) -> str:
     if row.speedup is not None:
         return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
     return ": ".join(filter(None, [row.status.label, row.reason]))
+
+
+_WIDTH, _PLOT, _CAPTION, _PAD = 691.2, 223.0, 22.0, 3.0
+_LONGEST_TITLE, _LONGEST_TICK, _LONGEST_AXIS = 46, 26, 125
+_LONGEST_HEADING = 84
+"""In characters; a longer heading has several lines."""
+_CROSS = 10.0
+"""Distance of the crosses of one workload."""
+_SHADES = {
+    Regime.LAUNCH: 0.13,
+    Regime.L2: 0.09,
+    Regime.TRANSITION: 0.06,
+    Regime.HBM: 0.03,
+    Regime.COMPUTE: 0.0,
+}
+"""Opacity of the span of each regime."""
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without the characters that XML and terminals cannot show."""
+    return "".join(char for char in text if char.isprintable())
+
+
+def view_title(view: DeviceSummary) -> str:
+    """Return the device and the view's title."""
+    return printable(" · ".join(filter(None, (view.device.name, view.view))))
+
+
+def draw_panel(
+    title: str, view: DeviceSummary, metric: Metric, styles: Mapping[str, Style], urls: Mapping[str, str]
+) -> Figure:
+    """Return a view's panel as a figure of its own.
+
+    Every row's artists have the ``gid`` ``series--``, ``band--``, ``failed--``, ``legend-label--`` and
+    ``legend-handle--`` followed by the row's slug, and link to the URL of its implementation. Where nothing passed, there
+    is a heading and a legend only.
+    """
+    figure = Figure(figsize=(_WIDTH / 72, 8), dpi=72)
+    FigureCanvasAgg(figure)  # measures texts
+    axes = figure.add_axes((0.06, 0.1, 0.92, 0.5))
+    passed = any(row.passed for row in view.rows)
+    # About the distance from one workload to the next: the axes are narrower than the figure by the numbers beside them.
+    slot = 0.92 * _WIDTH / (len(view.workloads) - 0.2)
+    if passed:
+        _draw_y_axis(axes, metric, view)
+        _draw_workloads(axes, view, slot)
+        _draw_regimes(axes, view, slot)
+        for line in metric.lines(view):
+            axes.axhline(line.at, color=INK, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False)
+            if line.label:
+                text = axes.text(1, line.at, printable(line.label), ha="right", fontsize=8.5, alpha=0.85)
+                above = ScaledTranslation(0, 3 / 72, figure.dpi_scale_trans)
+                text.set_transform(axes.get_yaxis_transform() + above)
+    else:
+        axes.set_axis_off()
+    for row in view.rows:
+        _draw_row(axes, row, metric, styles[row.implementation], urls[row.implementation], 4 / slot)
+    _draw_crosses(axes, view, styles, slot)
+    _draw_legend(
+        axes, f"{printable(title)} · {view_title(view)}", view, styles, urls, _CAPTION if passed else 0
+    )
+    # Measured once: matplotlib's own layouts draw everything several times. The plot is as high in every panel.
+    whole, inner = axes.get_tightbbox(for_layout_only=True), axes.bbox
+    assert whole is not None
+    left, below = inner.x0 - whole.x0 + _PAD, inner.y0 - whole.y0 + _PAD
+    right, above = whole.x1 - inner.x1 + _PAD, whole.y1 - inner.y1 + _PAD
+    plot = _PLOT if passed else 1
+    height = below + plot + above
+    figure.set_figheight(height / 72)
+    axes.set_position((left / _WIDTH, below / height, 1 - (left + right) / _WIDTH, plot / height))
+    return figure
+
+
+def _draw_y_axis(axes: Any, metric: Metric, view: DeviceSummary) -> None:
+    found = [estimate for row in view.rows for point in row.points if (estimate := metric.estimate(point))]
+    ends = [end for estimate in found for end in (estimate if estimate.known else estimate[:1])]
+    values = [value for value in (*ends, *(line.at for line in metric.lines(view))) if value > 0] or [1.0]
+    low, high = min(values), max(values)
+    title = metric.label
+    if high / low >= metric.log_from:
+        spread = high / low * 1.7
+        subs = (1.0, 1.2, 1.5, *range(2, 10)) if spread < 6 else (1.0, 2.0, 5.0) if spread < 2000 else (1.0,)
+        axes.set(yscale="log", ylim=(low / 1.3, high * 1.3))
+        axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+        title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
+    else:
+        axes.set_ylim(0, high * 1.1)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    # Sums of the locators have tails such as 0.30000000000000004.
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(float(f"{value:.6g}"))))
+    axes.tick_params(left=False, bottom=False)
+    axes.grid(axis="y", clip_on=False)
+    axes.set_axisbelow(True)
+    arrow = "↓" if metric.better == "lower" else "↑"
+    for where, text in (("left", title), ("right", f"{arrow} {metric.better} is better")):
+        axes.set_title(text, loc=where, fontsize=9.5, alpha=0.9, y=1.0)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _draw_workloads(axes: Any, view: DeviceSummary, slot: float) -> None:
+    """Name the workloads on one line where they fit, else on several lines, else tilted."""
+    named = labels(view.workloads)
+    texts = [printable(text) for text in named.ticks]
+    axes.set_xlim(-0.4, len(texts) - 0.6)
+    axes.set_xlabel(_cut(printable(named.axis), _LONGEST_AXIS), alpha=0.9)
+    for shown in (texts, [text.replace(" × ", "\n× ") for text in texts]):
+        axes.set_xticks(range(len(texts)), shown)
+        if max(label.get_window_extent().width for label in axes.get_xticklabels()) < slot - 6:
+            return
+    cut = [_cut(text.replace(" × ", "×"), _LONGEST_TICK) for text in texts]
+    axes.set_xticks(range(len(texts)), cut, rotation=60, ha="right", rotation_mode="anchor")
+
+
+def regimes(view: DeviceSummary) -> list[Regime | None]:
+    """Return for each workload the regime of most implementations that passed it; None where none is known."""
+    found = []
+    for at in range(len(view.workloads)):
+        known = [row.points[at].regime for row in view.rows if has_passed(row.points[at])]
+        counts = Counter(regime for regime in known if regime is not None)
+        found.append(counts.most_common(1)[0][0] if counts else None)
+    return found
+
+
+def _draw_regimes(axes: Any, view: DeviceSummary, slot: float) -> None:
+    """Shade the workloads by their regime, and label each span that has room for it."""
+    for regime, run in groupby(enumerate(regimes(view)), key=lambda pair: pair[1]):
+        if regime is None:
+            continue
+        places = [at for at, _ in run]
+        start, end = max(places[0] - 0.5, -0.4), min(places[-1] + 0.5, len(view.workloads) - 0.6)
+        if opacity := _SHADES[regime]:
+            axes.axvspan(start, end, facecolor=INK, alpha=opacity, linewidth=0, zorder=0, clip_on=False)
+        style = {"ha": "center", "va": "top", "fontsize": 8.5, "alpha": 0.8, "zorder": 1}
+        text = axes.text((start + end) / 2, 0.985, "", transform=axes.get_xaxis_transform(), **style)
+        short = regime.label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
+        for label in (regime.label, short, ""):
+            text.set_text(label)
+            if text.get_window_extent().width < (end - start) * slot - 7:
+                break
+
+
+def failed_points(row: Row) -> list[Point]:
+    """Return the points to cross out; none for a row that passed nothing, which the legend marks."""
+    return [point for point in row.points if not has_passed(point)] if row.passed else []
+
+
+def _draw_row(axes: Any, row: Row, metric: Metric, style: Style, url: str, nudge: float) -> None:
+    """Draw the line of a row, and the band of its intervals, which goes on for ``nudge`` at its ends."""
+    found = [metric.estimate(point) for point in row.points] if row.passed else []
+    places, low, high = [], [], []
+    for is_known, run in groupby(enumerate(found), key=lambda pair: pair[1] is not None and pair[1].known):
+        known = [(at, estimate) for at, estimate in run if estimate is not None]
+        if is_known:
+            places += [
+                known[0][0] - nudge,
+                *(at for at, _ in known),
+                known[-1][0] + nudge,
+                known[-1][0] + nudge,
+            ]
+            intervals = [known[0][1], *(one for _, one in known), known[-1][1], Estimate(*[math.nan] * 3)]
+            low += [interval.low for interval in intervals]
+            high += [interval.high for interval in intervals]
+    if places:
+        look = {"facecolor": style.colour, "alpha": 0.22, "linewidth": 0, "clip_on": False}
+        axes.fill_between(places, low, high, gid=f"band--{row.slug}", **look)
+    axes.plot(
+        range(len(found)),
+        [math.nan if estimate is None else estimate.value for estimate in found],
+        **_look(style),
+        clip_on=False,
+        in_layout=False,  # matplotlib places a line without points in the corner of the figure
+        gid=f"series--{row.slug}",
+        url=url or None,
+    )
+
+
+def _draw_crosses(axes: Any, view: DeviceSummary, styles: Mapping[str, Style], slot: float) -> None:
+    """Cross out failed workloads on the axis, those of several rows side by side."""
+    crossed = [row for row in view.rows if failed_points(row)]
+    for number, row in enumerate(crossed):
+        aside = (number - (len(crossed) - 1) / 2) * min(_CROSS, 0.8 * slot / len(crossed))
+        places = [at for at, point in enumerate(row.points) if not has_passed(point)]
+        moved = ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+        axes.plot(
+            places,
+            [0.0] * len(places),
+            transform=axes.get_xaxis_transform() + moved,
+            linestyle="none",
+            marker="X",
+            markersize=9,
+            markerfacecolor="none",
+            markeredgecolor=styles[row.implementation].colour,
+            markeredgewidth=1.4,
+            clip_on=False,
+            zorder=5,
+            gid=f"failed--{row.slug}",
+        )
+
+
+def _legend_text(row: Row, view: DeviceSummary) -> str:
+    title = _cut(printable(row.title), _LONGEST_TITLE)
+    if not row.passed:
+        return f"{title} ({row.status.label})"
+    notes = ["baseline"] if row.implementation == view.baseline else []
+    notes += [f"{row.passed} of {row.total} ok"] if row.passed < row.total else []
+    notes += [row.status.label] if row.status is Status.DISTURBED else []
+    return f"{title} ({', '.join(notes)})" if notes else title
+
+
+def _draw_legend(
+    axes: Any,
+    heading: str,
+    view: DeviceSummary,
+    styles: Mapping[str, Style],
+    urls: Mapping[str, str],
+    above: float,
+) -> None:
+    """Draw heading and legend, of all implementations of the view, ``above`` the axes, in as many columns as fit."""
+    for columns in (4, 3, 2, 1):
+        legend = axes.legend(
+            [Line2D([], [], **_look(styles[row.implementation], hollow=not row.passed)) for row in view.rows],
+            # Set below: the legend would leave out a label that begins with an underscore.
+            [" "] * len(view.rows),
+            title=textwrap.fill(heading, _LONGEST_HEADING),
+            title_fontproperties={"size": 12, "weight": "bold"},
+            alignment="left",
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            bbox_transform=axes.transAxes + ScaledTranslation(0, above / 72, axes.figure.dpi_scale_trans),
+            ncols=columns,
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            labelspacing=0.7,
+            handlelength=3.2,
+            columnspacing=1.8,
+        )
+        for row, text, handle in zip(view.rows, legend.get_texts(), legend.legend_handles, strict=True):
+            text.set(text=_legend_text(row, view), gid=f"legend-label--{row.slug}")
+            text.set_url(urls[row.implementation] or None)
+            handle.set_gid(f"legend-handle--{row.slug}")
+        if legend.get_window_extent().width < 0.92 * _WIDTH:
+            break
+
+
+def _look(style: Style, hollow: bool = False) -> dict[str, Any]:
+    line = {"color": style.colour, "linestyle": style.dashes, "linewidth": 2}
+    marker = {"marker": style.marker, "markersize": 6.5}
+    return line | marker | ({"linestyle": "none", "markerfacecolor": "none"} if hollow else {})

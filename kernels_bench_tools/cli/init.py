@@ -87,7 +87,15 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
     made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
     if not kept:
         workflow.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(workflow, _workflow(project, repository).encode())
+        place = root.relative_to(repository).as_posix()
+        inside = place != "."
+        text = filled(
+            "project/benchmarks.yml",
+            harness=json.dumps(_elsewhere(project.harness)),
+            folder=f"{place}/" if inside else "",
+            defaults=f"    defaults:\n      run:\n        working-directory: {place}\n" if inside else "",
+        )
+        write_atomically(workflow, text.encode())
     # The settings, which make it a project, last: until then the same command continues one that was killed.
     for extended, more in ((made[1], ignored), (made[0], settings)):
         write_atomically(extended, _appended(_read(extended), more).encode())
@@ -175,17 +183,6 @@ def _texts(project: Project, operator: str) -> dict[str, str]:
         f"{folder}/my_{_OWN}.md": filled("project/my_softmax.md", today=date),
         f"{_OWN}/{RESULTS}/combined_results.md": filled("combined_results.md", title="Softmax", today=date),
     }
-
-
-def _workflow(project: Project, repository: Path) -> str:
-    folder = project.root.relative_to(repository).as_posix()
-    inside = folder != "."
-    return filled(
-        "project/benchmarks.yml",
-        harness=json.dumps(_elsewhere(project.harness)),
-        folder=f"{folder}/" if inside else "",
-        defaults=f"    defaults:\n      run:\n        working-directory: {folder}\n" if inside else "",
-    )
 
 
 def _elsewhere(harness: Harness) -> str:

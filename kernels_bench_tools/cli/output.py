@@ -30,7 +30,6 @@ def print_json(data: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note on stderr."""
     print(visible(f"note: {text}"), file=sys.stderr)
 
 
@@ -153,7 +152,6 @@ def cell_records(project: Project, cell: CellRun, owner: Owner) -> Iterator[Reco
 
 
 def notebook_records(project: Project, build: BuildRun, path: str) -> list[Record]:
-    """Return the records that the cells of a notebook wrote."""
     owner = cell_owner(path, build.device)
     cells = (cell for notebook in build.notebooks if notebook.path == path for cell in notebook.cells)
     return [record for cell in cells for record in cell_records(project, cell, owner)]

@@ -192,7 +192,6 @@ class ArtifactPreview:
 
 
 def link(artifact: Artifact, page: Page) -> ArtifactPreview:
-    """Return an artifact as a link."""
     return ArtifactPreview(
         artifact.name, page.url(artifact.path) if artifact.exists else "", artifact.size, "file"
     )

@@ -62,8 +62,6 @@ class Body:
 
 @dataclass(frozen=True)
 class Log:
-    """A log on a page."""
-
     name: str
     text: str
     omitted: int = 0
@@ -109,8 +107,6 @@ def plain_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CellSection:
-    """A cell as a page shows it."""
-
     run: CellRun
     label: Label
     code: Markup

@@ -41,8 +41,6 @@ _KEPT = {MANIFEST, UNFINISHED, _IGNORED}
 
 
 class ManifestEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A rendered file."""
-
     key: str
     content: str = ""
     """Digest of its bytes."""

@@ -85,7 +85,6 @@ def peak_name(name: str) -> str:
 
 
 def peak_unit(name: str) -> str:
-    """Return the unit of a measured peak."""
     return "TFLOP/s" if name.startswith("matmul") else "GB/s"
 
 

@@ -256,8 +256,6 @@ def find_operators(
 
 @dataclass(frozen=True)
 class ReportDevice:
-    """A device of the report, with its operators."""
-
     device: Device
     path: str
     operators: Sequence[tuple[OperatorReport, DeviceResults]]
@@ -346,7 +344,6 @@ def _operator(
 
 
 def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[Summary | None, str]:
-    """Return the summary, or why there is none."""
     file = next((artifact.file for artifact in artifacts if artifact.name == "summary.json"), None)
     if file is not None:
         try:

@@ -28,14 +28,9 @@ from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.imports import imports_json
 from kernels_bench_tools.report.keys import digest, files_key, notebook_key, program_key
-from kernels_bench_tools.report.layout import Site
-from kernels_bench_tools.report.operators import (
-    OperatorReport,
-    find_devices,
-    find_operators,
-    model_operators,
-)
+from kernels_bench_tools.report.operators import OperatorReport, find_devices, find_operators, model_operators
 from kernels_bench_tools.report.page import Links, Page
+from kernels_bench_tools.report.pages import Site
 from kernels_bench_tools.report.paths import (
     SitePaths,
     charts_script,
@@ -160,8 +155,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
             b"" if operator.has_file else msgspec.json.encode(operator.summary),
         )
         operators[operator.folder] = digest(
-            results[operator.folder],
-            *(notebooks[one.path] for one in operator.implementations),
+            results[operator.folder], *(notebooks[one.path] for one in operator.implementations)
         )
     everything = digest(
         *operators.values(),

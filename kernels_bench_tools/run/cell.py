@@ -135,7 +135,22 @@ def conclude(
     ``note`` is called for lines of its files that are meant as records and are none.
     """
     notes: list[str] = []
-    status, failure = _status(task, end, collected, notes)
+    if end.code or end.stop:
+        status, failure = failed_status(task, end)
+    else:
+        status, failure = Status.OK, None
+        plain = not calls_harness(task.cell)
+        empty = plain and not is_implementation(task.context.origin.notebook)
+        wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty, notes=notes)
+        if wrong.startswith("wrote no ") and collected.others:
+            wrong += f", but {collected.others[0]}, which outputs= does not name"
+        gone = [name for name in collected.refused if name[1:-1] in collected.missing]
+        if gone:
+            wrong = f"did not keep {gone[0]}: {collected.refused[gone[0]]}"
+        elif collected.missing:
+            wrong = wrong or f"did not write {', '.join(collected.missing)}"
+        if wrong := collected.excess or wrong:
+            status, failure = Status.INVALID, Failure(type="Invalid", msg=wrong)
     if notes and not task.context.process:
         others = f" ({plural(len(notes) - 1, 'more line')} in its log)" if notes[1:] else ""
         note(f"{task.node.name}: {notes[0]}{others}")
@@ -186,26 +201,6 @@ def finish(
 def outdated(what: str) -> Failure:
     """Return why a cell has no result although it may have run: ``what`` it ran with has changed."""
     return Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
-
-
-def _status(
-    task: CellTask, end: Exit, collected: Collected, notes: list[str]
-) -> tuple[Status, Failure | None]:
-    if end.code or end.stop:
-        return failed_status(task, end)
-    plain = not calls_harness(task.cell)
-    empty = plain and not is_implementation(task.context.origin.notebook)
-    wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty, notes=notes)
-    if wrong.startswith("wrote no ") and collected.others:
-        wrong += f", but {collected.others[0]}, which outputs= does not name"
-    if collected.missing:
-        wrong = wrong or f"did not write {', '.join(collected.missing)}"
-        for name, why in collected.refused.items():
-            if name[1:-1] in collected.missing:
-                wrong = f"did not keep {name}: {why}"
-                break
-    wrong = collected.excess or wrong
-    return (Status.INVALID, Failure(type="Invalid", msg=wrong)) if wrong else (Status.OK, None)
 
 
 def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:

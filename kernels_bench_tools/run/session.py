@@ -150,6 +150,10 @@ class Session:
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
+    def _limit(self) -> float:
+        return LIMITS.get(self.device_kind, LIMITS["cuda"])
+
+    @property
     def names(self) -> list[CellName]:
         return [node.name for node in self.nodes]
 
@@ -192,20 +196,18 @@ class Session:
         while doubtful := {key: why for key, why in self._deviations().items() if key not in repeated}:
             for (cell, process), why in doubtful.items():
                 repeated.add((cell, process))
-                if not self._is_over(cell) and not self._deviates_always(cell, doubtful):
+                alike = [doubtful.get((cell, each)) for each in self._runs[cell]]
+                # All processes alike: the cell's workloads cause it, and will once more.
+                first = alike[0]
+                always = len(alike) > 1 and all(
+                    one and first and one.name == first.name and abs(one.ms / first.ms - 1) <= self._limit
+                    for one in alike
+                )
+                if not self._is_over(cell) and not always:
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
                     again = self._start(pool, execute, cell, process)
                     self._go(again)
                     self._finish_process(again)
-
-    def _deviates_always(self, cell: CellName, found: Mapping[tuple[CellName, int], Deviation]) -> bool:
-        """Return whether all processes of a cell deviate alike: its workloads cause it, and will once more."""
-        alike = [found.get((cell, process)) for process in self._runs[cell]]
-        first = alike[0]
-        limit = LIMITS.get(self.device_kind, LIMITS["cuda"])
-        return len(alike) > 1 and all(
-            one and first and one.name == first.name and abs(one.ms / first.ms - 1) <= limit for one in alike
-        )
 
     def finish(self, store: Callable[[CellName, StoredResult], object]) -> None:
         """Flag processes whose sentinels still deviate, merge those of each cell that is complete, and ``store`` it.
@@ -312,8 +314,7 @@ class Session:
     def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
         keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]
         times = [read_times(self._runs[cell][process].artifacts) for cell, process in keys]
-        limit = LIMITS.get(self.device_kind, LIMITS["cuda"])
-        found = zip(keys, find_deviations(times, limit), strict=True)
+        found = zip(keys, find_deviations(times, self._limit), strict=True)
         return {key: deviation for key, deviation in found if deviation is not None}
 
     def _label(self, cell: CellName, process: int) -> str:

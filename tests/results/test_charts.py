@@ -8,8 +8,7 @@ import matplotlib as mpl
 import pytest
 from made_records import record, source
 
-from kernels_bench_tools.chart.figure import chart_svg, shows
-from kernels_bench_tools.chart.panel import regimes
+from kernels_bench_tools.chart.figure import chart_svg, regimes, shows
 from kernels_bench_tools.records.record import Flag, Regime, Roofline, Status, Work
 from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
 from kernels_bench_tools.results.sources import Source

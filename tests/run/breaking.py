@@ -247,7 +247,7 @@ class Tree:
     def _publish(self, run: BuildRun) -> dict[str, bytes]:
         output = self.folder / "site"
         shutil.rmtree(output, ignore_errors=True)
-        publish(self.root, run, output, None, missing_summaries(self.root, run))
+        publish(self.root, run, output, missing_summaries(self.root, run))
         return read_folder(output)
 
 

@@ -16,10 +16,7 @@ from kernels_bench_tools.run.process.reaper import orphans_of
 _DEFAULT_SHARE = 0.9
 _INTERVAL_SECONDS = 0.25
 _SHARED = Path("/dev/shm")  # noqa: S108 - only looked at
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 class MemoryWatch:
