@@ -24,14 +24,6 @@ def rows(project: Path) -> dict[str, Row]:
     return {row.implementation: row for row in device.rows}
 
 
-def add_implementation(project: Path, name: str, code: str, attributes: str = "") -> Path:
-    path = project / "layer_norm" / "impls" / f"{name}.md"
-    path.write_text(
-        f"---\ntitle: {name}\n---\n\n```python id=benchmark outputs=layer_norm.jsonl {attributes}\n{code}\n```\n"
-    )
-    return path
-
-
 def test_the_report_shows_every_implementation_and_why_one_is_unsupported(built: Path) -> None:
     shown, unsupported = rows(built), rows(built)["triton_layer_norm"]
     page = (built / "site" / "layer_norm" / "index.html").read_text()
@@ -85,16 +77,23 @@ BROKEN = {
 def test_a_new_implementation_is_one_new_file_and_a_broken_one_costs_nothing_else(
     project: Path, build: Build, kbt: Build
 ) -> None:
+    impls, pages = project / "layer_norm" / "impls", project / "site" / "layer_norm"
     files = {path: path.read_bytes() for path in (project / "layer_norm").rglob("*.md")}
     before = rows(project)
     made = kbt("new", "implementation", "layer_norm/mine")
-    path = project / "layer_norm" / "impls" / "mine.md"
+    path = impls / "mine.md"
     path.write_text(path.read_text().replace('title: "Mine"', 'title: "My <kernel>"'))
-    for name, (code, _, _) in BROKEN.items():
-        add_implementation(project, name, code, "timeout=1" if name == "hangs" else "")
-    add_implementation(project, "killed_late", GOOD.format(body=LAYER_NORM, after=KILL))
+    codes = {name: code for name, (code, _, _) in BROKEN.items()}
+    codes["killed_late"] = GOOD.format(body=LAYER_NORM, after=KILL)
+    for name, code in codes.items():
+        timeout = " timeout=1" if name == "hangs" else ""
+        cell = f"```python id=benchmark outputs=layer_norm.jsonl{timeout}\n{code}\n```\n"
+        (impls / f"{name}.md").write_text(f"---\ntitle: {name}\n---\n\n{cell}")
+    (impls / "unclosed.md").write_text(
+        "---\ntitle: x\n---\n\n```python id=benchmark outputs=layer_norm.jsonl\n1\n"
+    )
 
-    done = build()
+    done = build("--json")
 
     assert (made.returncode, done.returncode) == (0, 1), made.stderr + done.stderr
     assert "Traceback" not in done.stderr
@@ -106,32 +105,20 @@ def test_a_new_implementation_is_one_new_file_and_a_broken_one_costs_nothing_els
     assert f"series--{mine.slug}" in (project / ARTIFACTS / "latency.svg").read_text()
     with (project / ARTIFACTS / "latency.csv").open(newline="") as file:
         assert "mine" in {line["Impl ID"] for line in csv.DictReader(file)}
-    assert "My &lt;kernel&gt;" in (project / "site" / "layer_norm" / "index.html").read_text()
-    assert (project / "site" / "layer_norm" / "impls" / "mine.html").is_file()
+    assert "My &lt;kernel&gt;" in (pages / "index.html").read_text()
+    assert (pages / "impls" / "mine.html").is_file()
     for name, (_, status, reason) in BROKEN.items():
         assert after[name].status is status
         assert reason in after[name].reason
-        assert after[name].rank is None
-        assert after[name].speedup is None
-        page = (project / "site" / "layer_norm" / "impls" / f"{name}.html").read_text()
-        assert status.value in page
+        assert after[name].rank is after[name].speedup is None
+        assert status.value in (pages / "impls" / f"{name}.html").read_text()
     assert {key: after[key].points for key in before} == {key: row.points for key, row in before.items()}
     # Records written before the process was killed are kept.
     assert {point.status for point in after["killed_late"].points} == {Status.OK}
-
-
-def test_a_notebook_with_a_mistake_is_a_failure_of_the_report_and_of_the_exit_code(
-    project: Path, build: Build
-) -> None:
-    wrong = add_implementation(project, "wrong", "1")
-    wrong.write_text(wrong.read_text().removesuffix("```\n"))
-
-    done = build("--json")
-
-    problem = "layer_norm/impls/wrong.md:5: this fence is never closed. End it with a line ```."
-    assert (done.returncode, json.loads(done.stdout)["left_out"]) == (1, [problem])
+    # A notebook that cannot be read is left out, and is a failure of the report.
+    (problem,) = json.loads(done.stdout)["left_out"]
+    assert problem.startswith("layer_norm/impls/unclosed.md:5: this fence is never closed.")
     assert f"left out: {problem}" in done.stderr
-    assert "wrong.html" not in done.stderr
+    assert "unclosed.html" not in done.stderr
     assert problem in (project / "site/status.html").read_text()
-    assert rows(project)["wrong"].status is Status.INVALID
-    assert rows(project)["torch_layer_norm"].status is Status.OK
+    assert after["unclosed"].status is Status.INVALID

@@ -196,8 +196,6 @@ def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.Cap
         (["rms_norm", "--axes", "hiden=1"], "--axes hiden=1", "hidden_dim"),
         (["rms_norm", "--axes", "rows=1,rows=2"], "--axes rows=2", "One value for each axis"),
         (["rms_norm", "--device", "h100"], "--device h100", "Devices with records: nvidia-h200"),
-        (["--model", "llama-8b"], "--model llama-8b", "llama-3.1-405b, "),
-        (["--model", "qwen3-8b", "--phase", "decode"], "--phase decode", "prefill-2048, decode-1"),
         ([], "OPERATOR and --model", "`kbt choose --model llama-3.1-8b`"),
         (["rms_norm", "--model", "qwen3-8b"], "OPERATOR and --model", "cannot be used together"),
     ],

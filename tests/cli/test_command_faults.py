@@ -174,10 +174,3 @@ def test_output_in_an_encoding_without_a_character_has_a_question_mark(committed
 
     assert b"notebooks: ?/mine.md" in done.stdout
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_a_notebook_without_cells_is_named(committed, tmp_path):
-    (tmp_path / "prose.md").write_text("# Prose\n")
-    done = run_kbt(tmp_path, "run", "prose.md")
-
-    assert (done.returncode, done.stderr) == (0, "note: prose.md has no cell to run\n")

@@ -16,7 +16,7 @@ SMOKE = ("--env", "current", "--workloads", "smoke")
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("torch_compiled_layer_norm", "no verdict|disturbed"), ("torch_layer_norm", "baseline")],
+    [("torch_compiled_layer_norm", "no verdict|disturbed"), ("torch_layer_norm:benchmark", "baseline")],
 )
 def test_run_prints_median_interval_baseline_and_verdict(project: Path, name: str, shown: str) -> None:
     done = run_kbt(project, "run", f"layer_norm/{name}", *SMOKE, COLUMNS="120")  # room for intervals
@@ -28,27 +28,6 @@ def test_run_prints_median_interval_baseline_and_verdict(project: Path, name: st
     assert re.search(rf"\b({shown})\b", " ".join(done.stdout.split()))
     assert (cell["status"], cell["exit_code"]) == ("ok", 0)
     assert all(row["p50_ms"] > 0 for row in cell["rows"])
-
-
-def test_run_of_one_cell_shows_that_cell(kbt: Kbt) -> None:
-    done = kbt("run", "layer_norm/results/combined_results.md:combine", *SMOKE)
-
-    assert done.returncode == 0, done.stderr
-    assert "torch" in done.stdout.lower()
-
-
-def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
-    impls = project / "layer_norm" / "impls"
-    (impls / "a.md").write_text("---\ntitel: x\n---\n")
-    (impls / "b.md").write_text("```python id=c timeout=soon\npass\n```\n")
-
-    done = kbt("check")
-
-    assert done.returncode == 1
-    assert "layer_norm/impls/a.md:2: " in done.stderr
-    assert "title" in done.stderr
-    assert "layer_norm/impls/b.md:1: " in done.stderr
-    assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
 def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path) -> None:
@@ -101,24 +80,6 @@ def test_run_runs_the_baseline_of_the_same_function_or_all_if_it_is_not_known(
     done = run_kbt(bare, "run", "softmax/mine", "--env", "current")
 
     assert {name for name in ("of_a", "of_b") if f"{name}.md:benchmark" in done.stderr} == ran
-
-
-def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path) -> None:
-    code = "# /// script\n# dependancies = ['numpy']\n# ///\nimport no_such"
-    (bare / "softmax/impls/mine.md").write_text(f"```python id=c\n{code}\n```\n")
-
-    told = run_kbt(bare, "run", "softmax/mine", "--env", "current").stderr
-
-    assert "note: softmax/impls/mine.md:3: unknown key 'dependancies'" in told
-
-
-def test_list_names_the_implementations(built: Path) -> None:
-    listed = json.loads(run_kbt(built, "list", "--json").stdout)["implementations"]
-
-    by_name = {entry["implementation"]: entry for entry in listed}
-    assert by_name["torch_layer_norm"]["baseline"]
-    assert by_name["triton_layer_norm"]["requires"] == ["cuda"]
-    assert "triton_layer_norm" in run_kbt(built, "list").stdout
 
 
 def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt, build: Kbt) -> None:

@@ -23,8 +23,7 @@ OTHER = rows("r1", *THEN, workload="b")
 def repository(tmp_path):
     """A repository in whose last commit one of two rows became slower, while torch was another one."""
     return make_repository(
-        tmp_path / "project",
-        [[*rows("r1", *THEN), *OTHER], [*rows("r2", *SLOWER, torch="2.13.0"), *OTHER]],
+        tmp_path / "project", [[*rows("r1", *THEN), *OTHER], [*rows("r2", *SLOWER, torch="2.13.0"), *OTHER]]
     )
 
 
@@ -72,14 +71,12 @@ def test_the_noise_of_a_row_is_known_from_its_history(repository):
 
 
 @pytest.mark.parametrize(("option", "code"), [((), 0), (("--fail-on", "slower"), 1)])
-def test_it_fails_only_if_it_is_asked_to(repository, option, code):
-    assert run_kbt(repository, "compare", "HEAD~1", *option).returncode == code
+def test_it_fails_only_if_it_is_asked_to_and_prints_the_summary_first(repository, option, code):
+    done = run_kbt(repository, "compare", "HEAD~1", *option, COLUMNS="150")
+
+    assert done.returncode == code
     assert run_kbt(repository, "compare", "HEAD", "HEAD~1", *option).returncode == 0
-
-
-def test_the_summary_is_before_the_table(repository):
-    lines = run_kbt(repository, "compare", "HEAD~1", COLUMNS="150").stdout.splitlines()
-
+    lines = done.stdout.splitlines()
     assert lines[0] == "1 slower (by torch 2.12.0 → 2.13.0), 0 faster"
     assert lines[2].split()[:4] == ["op/mine", "a,", "nvidia-h200", "0.1000"]
 

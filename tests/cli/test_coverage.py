@@ -77,28 +77,18 @@ def test_records_are_stale_after_an_edit_of_code_but_not_of_prose(recorded: Path
     assert [rows[name, "default"]["stale"] for name in ("mine", "plain")] == [True, False]
 
 
-def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded: Path) -> None:
+def test_a_result_that_is_incorrect_in_one_process_does_not_count_as_measured_and_a_disturbed_one_does(
+    recorded,
+):
     path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
-    wrong = Failure(type="Incorrect", msg="3 NaN on padded rows")
-    rows = [
-        measured("mine", "A", "default", ok=False, status=Status.INCORRECT, err=wrong),
-        measured("mine", "A", "default", process=1),
-    ]
-    write_records(path, rows)
-
-    row = covered(recorded)["mine", "default"]
-
-    assert (row["measured"], row["workloads"]) == (0, 1)
-    assert row["others"] == {"incorrect": 1}
-
-
-def test_a_disturbed_result_counts_as_measured_and_is_named(recorded: Path) -> None:
-    path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
-    write_records(path, [measured("mine", "A", "default", flags=[Flag.DISTURBED])])
-
-    row = covered(recorded)["mine", "default"]
-
-    assert (row["measured"], row["workloads"], row["others"]) == (1, 1, {"disturbed": 1})
+    wrong = {"ok": False, "status": Status.INCORRECT, "err": Failure(type="Incorrect", msg="3 NaN")}
+    for first, count, others in (
+        (measured("mine", "A", "default", **wrong), 0, {"incorrect": 1}),
+        (measured("mine", "A", "default", flags=[Flag.DISTURBED]), 1, {"disturbed": 1}),
+    ):
+        write_records(path, [first, measured("mine", "A", "default", process=1)])
+        row = covered(recorded)["mine", "default"]
+        assert (row["measured"], row["workloads"], row["others"]) == (count, 1, others)
 
 
 def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path) -> None:

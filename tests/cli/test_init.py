@@ -93,19 +93,6 @@ def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
     assert "note: docs/index.md matches `notebooks`" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("there", "verb"), [(["index.md"], "exists"), (["index.md", "softmax/impls/my_softmax.md"], "exist")]
-)
-def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there, verb):
-    for name in there:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("mine")
-
-    assert kbt("init") == 2
-    assert capsys.readouterr().err.startswith(f"kbt: {', '.join(there)}: {verb} already, so nothing was made")
-    assert contents(folder) == dict.fromkeys(there, b"mine")
-
-
 @pytest.mark.parametrize("synced", [0, 3, 8, 13, 15])
 def test_a_killed_command_is_continued_by_the_same_one(folder, synced):
     assert kbt("init", "whole") == 0
@@ -138,32 +125,34 @@ def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(
     assert before.items() <= contents(folder).items()
 
 
-@pytest.mark.parametrize("path", ["file", "file/inside"])
-def test_a_file_is_no_folder_for_a_project(folder, capsys, path):
-    (folder / "file").touch()
-
-    assert kbt("init", path) == 2
-    assert capsys.readouterr().err.startswith(f"kbt: {folder}/file: is not a folder")
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("there", "arguments", "said"),
     [
-        ("tool = {}\n", "[tool.kbt] cannot be added"),
-        ("[tool.kbt", "cannot be read: Expected ']'"),
-        ("[[tool]]\n", "[tool.kbt] cannot be added"),
-        ("tool = 3\n", "[tool.kbt] cannot be added"),
-        ("\ufeff[project]\n", "(at line 1, column 1)"),
+        ({"pyproject.toml": "tool = {}\n"}, [], "[tool.kbt] cannot be added"),
+        ({"pyproject.toml": "[tool.kbt"}, [], "cannot be read: Expected ']'"),
+        ({"pyproject.toml": "[[tool]]\n"}, [], "[tool.kbt] cannot be added"),
+        ({"pyproject.toml": "tool = 3\n"}, [], "[tool.kbt] cannot be added"),
+        ({"pyproject.toml": "\ufeff[project]\n"}, [], "(at line 1, column 1)"),
+        ({"index.md": "mine"}, [], "kbt: index.md: exists already, so nothing was made"),
+        (
+            {"index.md": "mine", "softmax/impls/my_softmax.md": "mine"},
+            [],
+            "kbt: index.md, softmax/impls/my_softmax.md: exist already, so nothing was made",
+        ),
+        ({"file": ""}, ["file"], "/file: is not a folder"),
+        ({"file": ""}, ["file/inside"], "/file: is not a folder"),
     ],
 )
-def test_settings_that_cannot_be_added_are_one_line_with_the_reason(folder, capsys, text, said):
-    (folder / "pyproject.toml").write_text(text)
+def test_what_is_in_the_way_is_named_in_one_line_and_nothing_is_made(folder, capsys, there, arguments, said):
+    for name, text in there.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
-    assert kbt("init") == 2
+    assert kbt("init", *arguments) == 2
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
-    assert contents(folder) == {"pyproject.toml": text.encode()}
+    assert contents(folder) == {name: text.encode() for name, text in there.items()}
 
 
 def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, capsys):
@@ -209,6 +198,8 @@ def test_the_workflow_is_pinned_as_this_repository_s_and_publishes_a_failed_buil
     assert build["steps"][-1]["if"] == "${{ !cancelled() && steps.build.outcome != 'skipped' }}"
     assert deploy["if"] == "${{ !cancelled() && needs.build.outputs.published == 'success' }}"
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["project"]["urls"]["Repository"] == module._REPOSITORY
 
 
 GIT = {"url": "https://h/a/b.git", "vcs_info": {"vcs": "git", "commit_id": "0f"}}
@@ -265,13 +256,6 @@ def test_the_workflow_and_its_cells_get_the_package_where_there_is_no_release(
     code = (folder / "softmax/impls/torch_softmax.md").read_text()
     assert (f'git = "{module._REPOSITORY}"' in code) is not own
     assert kbt("check") == 0
-
-
-def test_the_repository_of_the_workflow_is_this_packages():
-    assert (
-        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-        == module._REPOSITORY
-    )
 
 
 @pytest.mark.network

@@ -37,12 +37,8 @@ def waiting(begun: Path) -> str:
 
 def interrupt_build(folder: Path, begun: Path, *options: str) -> str:
     """Build, press Ctrl-C once a file is there, and return what was said."""
-    build = subprocess.Popen((*BUILD, *options), cwd=folder, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not begun.exists():
-        assert build.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    build = subprocess.Popen((*BUILD, *options), cwd=folder, stderr=PIPE, text=True)
+    assert wait_until(lambda: begun.exists() or build.poll() is not None, 60)
     build.send_signal(signal.SIGINT)
     said = build.communicate(timeout=30)[1]
     assert build.returncode == 130

@@ -49,11 +49,7 @@ def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("pyproject.toml", "build --env current"),
-        ("given.jsonl", "record given.jsonl"),
-    ],
+    ("name", "command"), [("pyproject.toml", "build --env current"), ("given.jsonl", "record given.jsonl")]
 )
 def test_a_fifo_that_a_command_needs_is_named(bare: Path, name: str, command: str) -> None:
     (bare / name).unlink(missing_ok=True)
@@ -79,19 +75,3 @@ def test_check_names_headers_and_code_that_are_nested_too_deeply(bare: Path) -> 
     header, code = done.stderr.splitlines()
     assert "a.md:1: the cell cannot be run: its header is not TOML" in header
     assert "b.md:1: the code is not Python: it is nested too deeply." in code
-
-
-def test_check_names_loops_of_links_and_the_line_of_a_name_with_a_line_feed(bare: Path) -> None:
-    folder = bare / "softmax" / "results" / "records" / "test-cpu"
-    folder.mkdir(parents=True)
-    (folder / "loop.jsonl").symlink_to("loop.jsonl")
-    (folder / "a\nb.jsonl").write_text("no record\n")
-    (bare / "loop").symlink_to("loop")
-
-    done = run_kbt(bare, "check")
-    other = run_kbt(bare, "check", "loop")
-
-    broken, loop = done.stderr.splitlines()
-    assert "test-cpu/a\\nb.jsonl:1: is not a record" in broken
-    assert "loop.jsonl: cannot be read (it is a symbolic link" in loop
-    assert other.stderr.startswith("kbt: loop: there is no such notebook")

@@ -16,26 +16,31 @@ def files_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.jsonl")}
 
 
-def test_check_names_every_bad_line_of_the_committed_records(bare: Path) -> None:
+def test_check_names_every_bad_line_of_the_committed_records_and_links_among_them(bare: Path) -> None:
     file = bare / "softmax" / "results" / "records" / "test-cpu" / "plain.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text(
         f"{LINE}\n<<<<<<< HEAD\n{LINE.replace('test-cpu', 'other')}\n{LINE[:40]}", encoding="utf-8"
     )
     file.with_name("linked.jsonl").symlink_to(file)
+    file.with_name("loop.jsonl").symlink_to("loop.jsonl")
+    file.with_name("a\nb.jsonl").write_text("no record\n")
+    (bare / "loop").symlink_to("loop")
 
     done = run_kbt(bare, "check")
 
-    assert done.returncode == 1
     where = "softmax/results/records/test-cpu"
-    for said in (
-        f"{where}/plain.jsonl:2: is not a record: it is a marker of a merge conflict",
-        f"{where}/plain.jsonl:3: is of the device 'other', not of 'test-cpu'",
-        f"{where}/plain.jsonl:4: is not a record: it may be cut off",
-        f"{where}/linked.jsonl: cannot be read (it is a symbolic link",
-    ):
-        assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 4
+    assert done.returncode == 1
+    assert sorted(line.removeprefix(f"{where}/").partition(": ")[0] for line in done.stderr.splitlines()) == [
+        "a\\nb.jsonl:1",
+        "linked.jsonl",
+        "loop.jsonl",
+        *(f"plain.jsonl:{line}" for line in (2, 3, 4)),
+    ]
+    assert done.stderr.count("cannot be read (it is a symbolic link") == 2
+    for why in ("a marker of a merge conflict", "of the device 'other', not of 'test-cpu'", "may be cut off"):
+        assert done.stderr.count(why) == 1
+    assert run_kbt(bare, "check", "loop").stderr.startswith("kbt: loop: there is no such notebook")
 
 
 @pytest.mark.parametrize(

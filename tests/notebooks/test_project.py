@@ -3,12 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.project import (
-    find_project,
-    find_project_of,
-    operator_of,
-    operators,
-)
+from kernels_bench_tools.notebooks.project import find_project, find_project_of, operator_of, operators
 
 CELL = "```python id=a\n1\n```\n"
 
@@ -76,29 +71,27 @@ def test_invalid_settings_are_an_error_in_one_line(tmp_path, settings, said):
     assert "\n" not in str(caught.value)
 
 
-def test_documents_environments_and_hidden_files_are_not_notebooks(tmp_path):
-    touch(tmp_path, "pyproject.toml", "a/x.md", "a/README.md", "b.md", ".git/HEAD")
-    touch(tmp_path, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE.md", "docs/x.md")
+def test_documents_environments_hidden_files_and_links_are_not_notebooks_and_patterns_decide(tmp_path):
+    root = tmp_path / "project"
     touch(
-        tmp_path, "site/x.md", "node_modules/x.md", ".hidden/x.md", ".x.md", "env/pyvenv.cfg", "env/lib/x.md"
+        root,
+        "pyproject.toml",
+        "a/x.md",
+        "a/README.md",
+        "b.md",
+        "op/impls/x.md",
+        "a/b/impls/x.md",
+        ".git/HEAD",
     )
+    touch(root, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE.md", "docs/x.md", "index.md")
+    touch(root, "site/x.md", "node_modules/x.md", ".hidden/x.md", ".x.md", "env/pyvenv.cfg", "env/lib/x.md")
+    touch(tmp_path, "outside/x.md")
+    (root / "linked").symlink_to(tmp_path / "outside")
+    (root / "linked.md").symlink_to(tmp_path / "outside/x.md")
+    assert names(root) == ["a/README.md", "a/b/impls/x.md", "a/x.md", "b.md", "index.md", "op/impls/x.md"]
 
-    assert names(tmp_path) == ["a/README.md", "a/x.md", "b.md"]
-
-
-def test_links_out_of_the_project_are_not_followed(tmp_path):
-    touch(tmp_path, "outside/x.md", "project/.git/HEAD", "project/a.md")
-    (tmp_path / "project/linked").symlink_to(tmp_path / "outside")
-    (tmp_path / "project/linked.md").symlink_to(tmp_path / "outside/x.md")
-
-    assert names(tmp_path / "project") == ["a.md"]
-
-
-def test_patterns_decide_what_is_a_notebook(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\nnotebooks = ["index.md", "*/impls/*.md"]\n')
-    touch(tmp_path, "index.md", "README.md", "a/impls/x.md", "a/b/impls/x.md", "a/y.md")
-
-    assert names(tmp_path) == ["a/impls/x.md", "index.md"]
+    (root / "pyproject.toml").write_text('[tool.kbt]\nnotebooks = ["index.md", "*/impls/*.md"]\n')
+    assert names(root) == ["index.md", "op/impls/x.md"]
 
 
 @pytest.mark.parametrize(
@@ -109,34 +102,26 @@ def test_patterns_decide_what_is_a_notebook(tmp_path):
         ("op", ["op/impls/x.md", "op/impls/y.md", "op/results/combined.md"]),
         ("op/results", ["op/results/combined.md"]),
         ("results/combined.md", ["op/results/combined.md"]),
+        ("models/tiny-1.0", [f"models/tiny-1.0/{name}.md" for name in ("impls/t", "results/c")]),
+        ("models/tiny-1.0/t", ["models/tiny-1.0/impls/t.md"]),
+        ("models", [f"models/tiny-1.0/{name}.md" for name in ("impls/t", "results/c")]),
     ],
 )
-def test_a_target_is_a_path_or_a_short_name(tmp_path, monkeypatch, target, expected):
+def test_a_target_is_a_path_or_a_short_name_and_an_operators_id_may_have_folders(
+    tmp_path, monkeypatch, target, expected
+):
+    tiny = "models/tiny-1.0"
     touch(tmp_path, ".git/HEAD", "op/impls/x.md", "op/impls/y.md", "op/results/combined.md", "z.md")
+    touch(tmp_path, f"{tiny}/impls/t.md", f"{tiny}/results/c.md", "impls/of_no_operator.md")
     monkeypatch.chdir(tmp_path / "op")
     project = find_project(tmp_path)
 
     assert [project.relative(path) for path in project.find_notebooks([target])] == expected
-    assert operators(project) == {"op": [tmp_path / "op/impls/x.md", tmp_path / "op/impls/y.md"]}
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("models/tiny-1.0", ["impls/x.md", "results/c.md"]),
-        ("models/tiny-1.0/x", ["impls/x.md"]),
-        ("models", ["impls/x.md", "results/c.md"]),
-    ],
-)
-def test_an_operator_id_may_have_folders(tmp_path, target, expected):
-    folder = "models/tiny-1.0"
-    touch(tmp_path, ".git/HEAD", f"{folder}/impls/x.md", f"{folder}/results/c.md", "impls/of_no_operator.md")
-    project = find_project(tmp_path)
-
-    found = [project.relative(path) for path in project.find_notebooks([target])]
-    assert found == [f"{folder}/{name}" for name in expected]
-    assert operators(project) == {folder: [tmp_path / folder / "impls/x.md"]}
-    assert operator_of(f"{folder}/results/c.md") == folder
+    assert {name: [path.stem for path in paths] for name, paths in operators(project).items()} == {
+        tiny: ["t"],
+        "op": ["x", "y"],
+    }
+    assert operator_of(f"{tiny}/results/c.md") == tiny
 
 
 @pytest.mark.parametrize(

@@ -120,34 +120,18 @@ def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
     assert both[0].startswith("Fast + gone 4 of 5 instances replaced and called, not lm_head.embedding")
 
 
-def test_the_shortest_measured_pass_of_a_model_is_named_first(site, read_page):
-    text = read_page(site, LLAMA).text
-
-    assert "decode-1 ▼ 0.75×" in " ".join(text.split())
-
-
-def test_a_prefill_is_shown_before_decoding(site, read_page):
-    labels = [box.get("aria-label") or "" for box in read_page(site, LLAMA).elements("div")]
-
-    assert [label.split()[2] for label in labels if label.startswith("Effects on")] == [
-        *("prefill-2048,", "decode-1,", "decode-32,")
-    ]
-
-
-def test_the_page_of_a_model_has_what_was_measured_in_transformers(site, read_page):
-    rows = table(read_page(site, LLAMA), "Effects on prefill-2048, NVIDIA H200")
-
-    assert rows[1][0].startswith("Fast in transformers 5 of 5 instances")
-    assert "without a kernel in this mode: 16 SiLU" in rows[1][0]
-
-
-def test_layers_and_failures_are_named(site, read_page):
+def test_phases_are_in_order_with_their_framework_layers_and_failures(site, read_page):
     page = read_page(site, LLAMA)
+    labels = [box.get("aria-label") or "" for box in page.elements("div")]
+    shown = [label for label in labels if label.startswith("Effects on")]
+    assert [label.split()[2] for label in shown] == ["prefill-2048,", "decode-1,", "decode-32,"]
+    prefill, _, decode = (table(page, label)[1][0] for label in shown)
 
-    assert table(page, "Effects on decode-32, NVIDIA H200")[1][0].endswith("· 2 layers only")
-    assert (
-        "Not measured: Odd: EffectError: RMSNorm computes something else with the implementation" in page.text
-    )
+    assert "decode-1 ▼ 0.75×" in " ".join(page.text.split())  # the shortest pass is named first
+    assert prefill.startswith("Fast in transformers 5 of 5 instances")
+    assert "without a kernel in this mode: 16 SiLU" in prefill
+    assert decode.endswith("· 2 layers only")
+    assert "Not measured: Odd: EffectError: RMSNorm computes something else" in page.text
 
 
 def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page):
@@ -218,10 +202,7 @@ def test_the_csv_has_all_rows(site):
 
     assert len(lines) == 4 * len(MEASURED)
     assert {line["model"] for line in lines} == {MODEL, f"{MODEL}-transformers"}
-    assert {line["implementations"] for line in lines} == {
-        "rms_norm/fast",
-        "rms_norm/fast + activation/gone",
-    }
+    assert {line["implementations"] for line in lines} == {"rms_norm/fast", "rms_norm/fast + activation/gone"}
     assert [line["verdict"] for line in lines[:4]] == ["faster", "confirmed", "confirmed", "regressed"]
 
 

@@ -56,8 +56,12 @@ def test_a_notebook_shows_the_markdown_of_its_cell(sample, read_page) -> None:
     assert [link.get("href", "").rpartition("/")[2] for link in part.iter("a")] == ["report.md"]
 
 
-def test_markdown_that_is_too_long_is_linked_to(sample, read_page) -> None:
+def test_artifacts_that_are_too_long_are_linked_to(sample, read_page) -> None:
+    sample.artifact("latency.csv").write_text("a,b\n" + "x" * 200_000 + "\n")
     page = read_page(sample.site, leave(sample, "x" * (MAX_TEXT + 1)))
 
     assert not [one for one in page.elements("div") if one.get("class") == "artifact-preview text"]
-    assert any(url.endswith("report.md") for _, url in page.references())
+    assert not page.elements("table")
+    urls = [url for _, url in page.references()]
+    assert any(url.endswith("report.md") for url in urls)
+    assert "artifacts/combine/latency.csv" in urls

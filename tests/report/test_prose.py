@@ -65,15 +65,11 @@ def test_comments_are_left_out(page, comment, raw_html):
     assert ("<!--" in found.html, "&lt;!--" in found.html) == (False, False)
 
 
-@pytest.mark.parametrize(
-    "text", ["`<!-- code -->`", "```\n<!-- code -->\n```", "    <!-- code -->", r"\<!-- code -->"]
-)
-def test_comments_in_code_and_escaped_ones_are_text(page, text):
-    assert "<!-- code -->" in page(f"# Title\n\n{text}\n").text
-
-
-def test_a_comment_that_is_not_closed_hides_nothing(page):
-    assert "shown" in page("# Title\n\n<!-- open\n\nshown\n").text
+@pytest.mark.parametrize("text", ["`<!-- x -->`", "```\n<!-- x -->\n```", "    <!-- x -->", r"\<!-- x -->"])
+def test_comments_in_code_and_escaped_ones_are_text_and_one_that_is_not_closed_hides_nothing(page, text):
+    found = page(f"# Title\n\n{text}\n\n<!-- open\n\nshown\n").text
+    assert "<!-- x -->" in found
+    assert "shown" in found
 
 
 def test_task_lists_are_checkboxes(page):
@@ -99,18 +95,16 @@ def test_alerts_have_their_kind_as_title(page, kind):
         "Text.[^a]{cell}[^a]: The first.{cell2}More.[^b]\n\n[^b]: The second.\n",
     ],
 )
-def test_footnotes_are_at_the_end_wherever_they_are_defined(page, text):
-    found = page(text.format(cell=CELL, cell2=CELL.replace("id=a", "id=b")))
+def test_footnotes_and_links_are_found_wherever_they_are_defined(page, text):
+    found = page(
+        text.format(cell=f"\n\n[here][x]{CELL}[x]: https://x.org\n", cell2=CELL.replace("id=a", "id=b"))
+    )
     (notes,) = [one for one in found.elements("section") if one.get("class") == "footnotes"]
 
     assert [text_of(item).split(" ↩")[0] for item in notes.iter("li")] == ["The first.", "The second."]
-    assert {f"#{name}" for name in found.ids()} >= {
-        url for _, url in found.references() if url.startswith("#fn")
-    }
-
-
-def test_a_link_is_defined_after_the_cell_that_follows_it(page):
-    assert ("a", "https://x.org") in page(f"[here][x]{CELL}[x]: https://x.org\n").references()
+    notes_of = {url for _, url in found.references() if url.startswith("#fn")}
+    assert {f"#{name}" for name in found.ids()} >= notes_of
+    assert ("a", "https://x.org") in found.references()
 
 
 @pytest.mark.parametrize(
@@ -168,19 +162,14 @@ def test_with_a_repository_it_shows_files_that_are_no_pictures_and_elsewhere(tmp
     assert not (tmp_path / "site/src/x.py").exists()
 
 
-def test_a_linked_file_with_scripts_runs_none(tmp_path):
+def test_a_linked_file_with_scripts_runs_none_and_replaces_no_page(tmp_path):
+    (tmp_path / "status.html").write_text("mine")
     (tmp_path / "x.html").write_text("<script>alert(1)</script>")
     (tmp_path / "x.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>')
-    publish_text(tmp_path, {"n.md": "[a](x.html) ![b](x.svg)\n"})
+    publish_text(tmp_path, {"n.md": "[a](x.html) ![b](x.svg) [c](status.html)\n"})
 
     for name in ("x.html", "x.svg"):
         assert "<script>" not in (tmp_path / "site" / name).read_text()
-
-
-def test_a_linked_file_does_not_replace_a_page(tmp_path):
-    (tmp_path / "status.html").write_text("mine")
-    publish_text(tmp_path, {"n.md": "[a](status.html)\n"})
-
     assert "mine" not in (tmp_path / "site/status.html").read_text()
 
 

@@ -10,12 +10,6 @@ def rows(page, table_class):
     return [text_of(row) for row in table.iter("tr")]
 
 
-def test_every_page_links_to_the_self_checks(pages):
-    for path, page in pages.items():
-        if path not in {PAGE, "404.html"}:  # shown at any depth; links to the front page
-            assert any(url.endswith(PAGE) for _, url in page.references()), path
-
-
 def test_each_check_is_listed_with_its_result(pages):
     page = pages[PAGE]
     assert "2 of 3 checks passed" in page.text
@@ -43,13 +37,10 @@ def test_the_accuracy_page_begins_with_how_many_times_agree_and_names_the_others
     ]
 
 
-def test_without_a_self_check_the_page_shows_the_command(sample, published):
+def test_an_invalid_self_check_is_named_on_the_page_and_without_any_the_command(sample, published):
     page = published(PAGE)
     assert "kbt selfcheck" in page.text
     assert not page.elements("table")
-
-
-def test_an_invalid_self_check_is_named_on_the_page(sample, published):
     folder = sample.root / "selfcheck"
     folder.mkdir()
     (folder / "gpu.json").write_text("{}")

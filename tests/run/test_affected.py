@@ -44,13 +44,19 @@ def test_an_edited_cell_affects_its_notebook_and_its_dependents(operator):
     assert affected(operator, "HEAD~1") == expected
 
 
-def test_prose_and_files_that_no_cell_reads_affect_nothing(operator):
+def test_prose_and_files_that_no_cell_reads_or_git_ignores_affect_nothing_and_nothing_is_written(operator):
+    operator.write("op/results/records/build.log", "x")
+    operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")
+    commit_all(operator.root)
+    operator.write("op/results/records/more.log", "x")
     operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X", prose="Other words.")
     operator.write("kernels_bench_tools/operators/other.py", "x = 1")
     operator.write("kernels_bench_tools/report/site.py", "")
     operator.write("README.md", "words")
+    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
 
     assert affected(operator) == {}
+    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
 
 
 def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator):
@@ -63,15 +69,6 @@ def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator)
     (operator.root / "op/results/records/old.jsonl").unlink()
 
     assert affected(operator) == {C: ["file op/results/records/old.jsonl"]}
-
-
-def test_files_ignored_by_git_affect_nothing(operator):
-    operator.write("op/results/records/build.log", "x")
-    operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")
-    commit_all(operator.root)
-    operator.write("op/results/records/more.log", "x")
-
-    assert affected(operator) == {}
 
 
 def test_new_and_removed_notebooks_affect_the_combine_cell(operator):
@@ -116,14 +113,6 @@ def test_an_affected_notebook_has_operator_cells_and_requirements(operator):
     )
     assert (second.notebook, second.measures, second.requires) == ("op/results/c.md", False, [])
     assert affected(operator, "HEAD", "z.md") == {}
-
-
-def test_the_repository_is_not_changed(operator):
-    operator.cell("z.md", "print(2)")
-    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
-    affected(operator)
-
-    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
 
 
 @pytest.mark.parametrize("revision", ["nowhere", "0" * 40, "--all", "HEAD:z.md", "HEAD~9"])

@@ -12,6 +12,7 @@ from kernels_bench_tools.run.environment.base import find_environment
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
 COMBINE = NEEDS + "print([(c['notebook'], c['status'], c['front']['title']) for c in needs['cells']])"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
+E, Z = "elsewhere/impls/x.md:a", "z.md:a"
 
 
 @pytest.fixture
@@ -24,7 +25,14 @@ def operator(workspace):
     return workspace
 
 
-def test_a_second_build_runs_nothing_and_changes_no_file(operator):
+def test_a_second_build_runs_nothing_but_git_and_changes_no_file(operator, monkeypatch):
+    popen = subprocess.Popen
+
+    def only_git(command, *args, **kwargs):
+        assert command[0] == "git"
+        return popen(command, *args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", only_git)
     operator.build()
     before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()}
     told = operator.build()
@@ -34,39 +42,25 @@ def test_a_second_build_runs_nothing_and_changes_no_file(operator):
     assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()} == before
 
 
-def test_a_second_build_starts_no_process_but_git(operator, monkeypatch):
-    popen = subprocess.Popen
-
-    def only_git(command, *args, **kwargs):
-        assert command[0] == "git"
-        return popen(command, *args, **kwargs)
-
-    monkeypatch.setattr(subprocess, "Popen", only_git)
-
-    assert operator.build().started == []
-
-
-def test_an_edited_cell_runs_with_its_dependents(operator):
+def test_an_edited_cell_runs_with_its_dependents_and_edited_prose_runs_nothing(operator):
     operator.cell("op/impls/x.md", WRITE.replace('"w"', '"v"'), MEASURING, "title: X")
+    operator.cell("op/impls/y.md", WRITE, MEASURING, "title: Y", prose="Other\n\n# words.")
 
     assert operator.build().started == [X, C]
+    assert operator.result("op/impls/y.md").line == 8
 
 
-def test_edited_prose_runs_nothing(operator):
-    operator.cell("op/impls/x.md", WRITE, MEASURING, "title: X", prose="Other\n\n# words.")
-    told = operator.build()
-
-    assert told.started == []
-    assert operator.result("op/impls/x.md").line == 8
-
-
-@pytest.mark.parametrize("options", [{"workloads": "smoke"}, {"processes": 2}])
-def test_other_workloads_or_processes_run_only_cells_that_measure(operator, options):
+@pytest.mark.parametrize("options", [{"workloads": "smoke"}, {"processes": 2}, {}])
+def test_other_workloads_processes_or_variables_run_only_cells_that_measure(operator, options, monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     operator.cell("z.md", "1")
     operator.build()
+    if not options:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
 
     assert sorted(operator.build(**options).started) == [X, Y]
     assert operator.build(**options).started == []
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     assert operator.build().started == []
 
 
@@ -85,71 +79,33 @@ def test_an_edited_local_package_runs_the_cell(workspace):
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    ("files", "text", "expected"),
     [
-        ("measure/harness.py", [X]),
-        ("operators/op.py", [X]),
-        ("hub/fetching.py", [X]),
-        ("records.py", [X, "z.md:a"]),
-        ("results/combine.py", ["z.md:a"]),
-        ("selfcheck/floors.py report/site.py run/cell.py cli/build.py", []),
+        ("measure/harness.py", "x = 1", [E, X]),
+        ("operators/op.py", "x = 1", [E, X]),
+        # A folder without a module of its name may measure any operator.
+        ("operators/other.py", "x = 1", [E]),
+        ("operators/other.py", "# With a comment.\n\n", []),
+        ("hub/fetching.py", "x = 1", [E, X]),
+        ("records.py", "x = 1", [E, X, Z]),
+        ("results/combine.py", "x = 1", [Z]),
+        ("selfcheck/floors.py report/site.py run/cell.py cli/build.py", "x = 1", []),
+        ("../pyproject.toml", '[tool.kbt]\n[project.optional-dependencies]\nreport = ["rich"]\n', []),
+        ("../pyproject.toml", '[tool.kbt]\n[project.optional-dependencies]\nhub = ["kernels"]\n', [E, X]),
+        ("../pyproject.toml", '[tool.kbt]\n[project]\ndependencies = ["numpy<2"]\n', [E, X, Z]),
     ],
 )
-def test_only_modules_of_this_package_that_a_cell_may_import_run_it(workspace, file, expected):
-    workspace.write("kernels_bench_tools/__init__.py", "")
-    paths = [workspace.write(f"kernels_bench_tools/{one}", "") for one in file.split()]
-    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
+def test_only_what_a_cell_may_import_or_install_of_this_package_runs_it(workspace, files, text, expected):
+    for file in ("__init__.py", "operators/op.py", "operators/other.py", *files.split()):
+        workspace.write(f"kernels_bench_tools/{file}", "[tool.kbt]" if file.endswith("toml") else "")
+    for folder in ("op", "elsewhere"):
+        workspace.cell(f"{folder}/impls/x.md", with_this_package("../../../..", "[hub]") + WRITE, MEASURING)
     workspace.cell("z.md", with_this_package("../..") + "print(1)")
     workspace.build()
-    for path in paths:
-        path.write_text("x = 1")
+    for file in files.split():
+        workspace.write(f"kernels_bench_tools/{file}", text)
 
     assert sorted(workspace.build().started) == expected
-
-
-def test_a_variable_that_changes_numbers_runs_only_cells_that_measure(workspace, monkeypatch):
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    workspace.cell("z.md", "1")
-    workspace.build()
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-
-    assert workspace.build().started == [X]
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ('[tool.ruff]\nline-length = 99\n[project.optional-dependencies]\nreport = ["rich"]\n', []),
-        ('[project.optional-dependencies]\nhub = ["kernels"]\n', [X]),
-        ('[project]\ndependencies = ["numpy<2"]\n', [X, "z.md:a"]),
-    ],
-)
-def test_only_settings_of_this_package_that_change_what_is_installed_run_cells(workspace, settings, expected):
-    workspace.write("kernels_bench_tools/__init__.py", "")
-    workspace.cell("op/impls/x.md", with_this_package("../../../..", "[hub]") + WRITE, MEASURING)
-    workspace.cell("z.md", with_this_package("../..") + "print(1)")
-    workspace.build()
-    with (workspace.root / "pyproject.toml").open("a") as file:
-        file.write(settings)
-
-    assert sorted(workspace.build().started) == expected
-
-
-def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
-    workspace.write("kernels_bench_tools/__init__.py", "")
-    workspace.write("kernels_bench_tools/operators/op.py", "")
-    other = workspace.write("kernels_bench_tools/operators/other.py", "")
-    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
-    workspace.cell("elsewhere/impls/y.md", with_this_package("../../../..") + WRITE, MEASURING)
-    workspace.build()
-    other.write_text("x = 1")
-
-    # A folder without a module of its name may measure any operator.
-    assert workspace.build().started == ["elsewhere/impls/y.md:a"]
-    other.write_text("# With a comment.\n\nx = 1  # and another\n")
-
-    assert workspace.build().started == []
 
 
 def test_modules_of_the_models_run_only_cells_of_an_operator_that_imports_them(workspace):

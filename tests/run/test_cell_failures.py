@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from projects import PYTHON
-from workspace import MEASURED, MEASURING
 
 from kernels_bench_tools.run.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process import run as processes
@@ -24,7 +23,7 @@ FAILURES = {
     "an abort": (
         "import os; os.write(2, b'assertion failed\\n'); os.abort()",
         "crashed",
-        r'killed by SIGABRT; last: File "\.kbt/cells/n__a\.py", line 1 in <module>',
+        r'killed by SIGABRT; last: File "\.kbt/cells/n__c1\.py", line 1 in <module>',
     ),
     "a SIGKILL": (
         "import os; print('step 7', flush=True); os.kill(os.getpid(), 9)",
@@ -78,11 +77,7 @@ os.abort()""",
         "ok",
         "",
     ),
-    "its own folder deleted": (
-        "import os, shutil; shutil.rmtree(os.getcwd())",
-        "ok",
-        "",
-    ),
+    "its own folder deleted": ("import os, shutil; shutil.rmtree(os.getcwd())", "ok", ""),
     "its own folder deleted before it wrote": (
         "import os, shutil; shutil.rmtree(os.path.dirname(os.getcwd())); open('x', 'w')",
         "error",
@@ -104,20 +99,22 @@ def _short_grace(monkeypatch):
     monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.2)
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-def test_each_failure_is_a_status_with_the_last_line_and_the_next_cell_runs(workspace, failure):
-    code, status, reason = FAILURES[failure]
-    text = f"```python id=a timeout=1\n{code}\n```\n\n```python id=b\nprint('alive')\n```\n"
-    workspace.write("n.md", text)
+def test_each_failure_is_a_status_with_the_last_line_and_costs_no_other_cell(workspace):
+    ids = {name: f"c{number}" for number, name in enumerate(FAILURES)}
+    texts = [
+        f"```python id={ids[name]} timeout={1 if status == 'timeout' else 60}\n{code}\n```\n"
+        for name, (code, status, _) in FAILURES.items()
+    ]
+    workspace.write("n.md", "\n".join([*texts, "```python id=alive\nprint('alive')\n```\n"]))
     workspace.build()
 
-    run = workspace.result("n.md")
-
-    assert run.status == status, run.reason
-    assert re.fullmatch(reason, run.reason), run.reason
-    assert workspace.text(workspace.result("n.md", "b").stdout) == "alive\n"
-    assert set(run.artifacts) <= {"x"}
-    assert run.exit_code == EXIT_CODES.get(failure, run.exit_code)
+    for name, (_, status, reason) in FAILURES.items():
+        run = workspace.result("n.md", ids[name])
+        assert run.status == status, (name, run.reason)
+        assert re.fullmatch(reason, run.reason), (name, run.reason)
+        assert set(run.artifacts) <= {"x"}
+        assert run.exit_code == EXIT_CODES.get(name, run.exit_code)
+    assert workspace.text(workspace.result("n.md", "alive").stdout) == "alive\n"
 
 
 def test_a_crash_leaves_no_folder_or_core_file(workspace):
@@ -128,37 +125,6 @@ def test_a_crash_leaves_no_folder_or_core_file(workspace):
 
     assert workspace.text(run.stdout) == "(0, 0)\n"
     assert list(reaper().folder.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "line", ["no json", '{"ts": 1', '{"ts": "t", "impl": "x", "schema": 1}', "\x00" * 10]
-)
-def test_lines_that_are_not_records_are_invalid(workspace, line):
-    workspace.cell(
-        "op/impls/x.md", f"open('op.jsonl', 'w').write({line!r} + chr(10))", "id=a outputs=op.jsonl"
-    )
-    workspace.build()
-
-    run = workspace.result("op/impls/x.md")
-
-    assert run.status == "invalid"
-    assert run.reason.startswith("op.jsonl:1 is not a record")
-    assert workspace.records("op/impls/x.md")[-1]["status"] == "invalid"
-
-
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    {"import sys; sys.exit(3)": "exit code 3", "raise ValueError('after')": "ValueError: after"}.items(),
-)
-def test_a_failure_after_the_benchmark_keeps_its_rows_and_no_row_is_the_reason(workspace, end, reason):
-    code = f"open('op.jsonl', 'w').write({json.dumps(MEASURED)!r} + chr(10)); print('w  1 ms  ok'); {end}"
-    workspace.cell("op/impls/x.md", code, MEASURING)
-    workspace.build()
-
-    run = workspace.result("op/impls/x.md")
-
-    assert (run.status, run.reason) == ("error", reason)
-    assert [one["status"] for one in workspace.records("op/impls/x.md")] == ["ok", "error"]
 
 
 def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
@@ -205,18 +171,20 @@ MEMORY = {
 }
 
 
-@pytest.mark.parametrize("way", MEMORY)
-def test_memory_over_the_limit_is_oom_with_the_size(workspace, way):
+def test_memory_over_the_limit_is_oom_with_the_size(workspace):
     before = set(SHARED.iterdir())
-    code = (
+    head = (
         "import os, time\nprint('filling', flush=True)\nfill = lambda size: bytearray(b'x') * (size << 20)\n"
         "def put(path):\n    with open(path, 'wb') as f:\n        for _ in range(320): f.write(fill(1)); time.sleep(0.002)\n"
-        f"{MEMORY[way]}\ntime.sleep(600)"
     )
-    run = workspace.run_cell(code, memory_limit=200 * 2**20)
+    for number, code in enumerate(MEMORY.values()):
+        workspace.cell(f"{number}.md", f"{head}{code}\ntime.sleep(600)")
+    workspace.build(memory_limit=200 * 2**20, jobs=2)
 
-    assert run.status == "oom"
-    assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason)
+    for number, way in enumerate(MEMORY):
+        run = workspace.result(f"{number}.md")
+        assert run.status == "oom", way
+        assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason), way
     assert set(SHARED.iterdir()) <= before
 
 
@@ -269,16 +237,18 @@ def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, smal
     assert (second["status"], second["reason"]) == ("ok", "")
 
 
-@pytest.mark.parametrize("then", ["", "os.mkfifo(log)", "os.symlink('/dev/zero', log)", "os.mkdir(log)"])
-@pytest.mark.parametrize("stream", [1, 2])
-def test_a_cell_that_replaces_its_log_fails_and_no_other(workspace, stream, then):
-    code = f"import os, time\nlog = os.readlink('/proc/self/fd/{stream}')\nos.remove(log)\n{then}\ntime.sleep(60)"
-    workspace.write("n.md", f"```python id=a\n{code}\n```\n\n```python id=b\nprint('alive')\n```\n")
+def test_a_cell_that_replaces_its_log_fails_and_no_other(workspace):
+    code = "import os, time\nlog = os.readlink('/proc/self/fd/{}')\nos.remove(log)\n{}\ntime.sleep(60)"
+    ways = ["", "os.mkfifo(log)", "os.symlink('/dev/zero', log)", "os.mkdir(log)"]
+    codes = [code.format(stream, then) for stream in (1, 2) for then in ways]
+    texts = [f"```python id=c{number}\n{code}\n```\n" for number, code in enumerate(codes)]
+    workspace.write("n.md", "\n".join([*texts, "```python id=alive\nprint('alive')\n```\n"]))
     workspace.build()
 
-    run = workspace.result("n.md")
-    assert (run.status, run.reason) == ("error", "removed or replaced one of its logs")
-    assert workspace.text(workspace.result("n.md", "b").stdout) == "alive\n"
+    for number in range(len(codes)):
+        run = workspace.result("n.md", f"c{number}")
+        assert (run.status, run.reason) == ("error", "removed or replaced one of its logs")
+    assert workspace.text(workspace.result("n.md", "alive").stdout) == "alive\n"
 
 
 @pytest.mark.gpu

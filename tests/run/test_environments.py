@@ -39,14 +39,17 @@ def header(*dependencies: str) -> str:
     return HEADER.replace("[]", "[" + ", ".join(f'"{one}"' for one in dependencies) + "]")
 
 
-def test_a_cell_has_exactly_the_packages_of_its_header(workspace, wheels):
+def test_a_cell_has_exactly_the_packages_of_its_header_or_its_deps(workspace, wheels):
     workspace.cell("one.md", header("tiny-one") + "import tiny_one\n")
     workspace.cell("two.md", header("tiny-two") + "import tiny_two, tiny_one\n")
+    workspace.cell("deps.md", "import tiny_one\nraise ValueError", "id=a deps=tiny-one")
     workspace.build(environment="uv")
 
     assert workspace.result("one.md").status == "ok"
     assert "tiny-one==1.0" in workspace.text(workspace.result("one.md").environment_log)
     assert workspace.result("two.md").reason == "ModuleNotFoundError: No module named 'tiny_one'"
+    assert workspace.result("deps.md").reason == "ValueError"
+    assert ", line 2, in" in workspace.text(workspace.result("deps.md").stderr)
 
 
 def test_cells_with_equal_headers_share_one_environment(workspace, wheels):
@@ -73,13 +76,6 @@ def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspac
     assert workspace.result("a.md").status == "ok", workspace.result("a.md").reason
     assert workspace.result("b.md").reason == "ModuleNotFoundError: No module named 'tiny_two'"
     assert any("b.md:a: the packages of its environment were changed" in note for note in told.notes)
-
-
-def test_deps_are_installed(workspace, wheels):
-    run = workspace.run_cell("import tiny_one\nraise ValueError", "id=a deps=tiny-one", environment="uv")
-
-    assert run.reason == "ValueError"
-    assert ", line 2, in" in workspace.text(run.stderr)
 
 
 def test_a_cell_without_a_header_is_isolated(workspace, monkeypatch):
@@ -110,27 +106,23 @@ def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(worksp
     assert workspace.result("op/z.md").status == "ok"
 
 
-@pytest.mark.parametrize("requires", ["==3.9.*", "<3.10", "~=3.8.0", "==3.9.18", ">=3.8,<3.10"])
-def test_a_cell_for_an_old_python_is_refused_before_anything_is_installed(workspace, monkeypatch, requires):
+def test_a_cell_for_an_old_python_is_refused_before_anything_is_installed(workspace, monkeypatch):
     monkeypatch.setattr(
         "kernels_bench_tools.run.environment.base.UvEnvironment._run", None
     )  # uv is not started
-    code = f"# /// script\n# requires-python = '{requires}'\n# dependencies = []\n# ///\nprint('ok')"
-    workspace.cell("a.md", code)
-    workspace.cell("b.md", code)
+    old = ["==3.9.*", "<3.10", "~=3.8.0", "==3.9.18", ">=3.8,<3.10"]
+    for number, requires in enumerate(old):
+        code = f"# /// script\n# requires-python = '{requires}'\n# dependencies = []\n# ///\nprint('ok')"
+        workspace.cell(f"{number}.md", code)
     workspace.build(environment="uv")
 
-    reason = f"requires-python is {requires}. Cells need Python 3.10 or later"
-    assert [workspace.result(name).reason for name in ("a.md", "b.md")] == [reason] * 2
-    (problem, _) = cell_problems(survey_project(workspace.project).notebooks.values())
-    assert (problem.where, problem.expected) == ("a.md:5", "Cells need Python 3.10 or later")
-
-
-@pytest.mark.parametrize(
-    "requires", ["", ">=3.8", "==3.10.*", "==3.11.7", ">=3.9,<3.12", "!=3.10.*", ">3.13"]
-)
-def test_a_cell_for_a_later_python_is_not_refused(requires):
-    assert not needs_old_python(requires)
+    problems = cell_problems(survey_project(workspace.project).notebooks.values())
+    for number, (requires, problem) in enumerate(zip(old, problems, strict=True)):
+        reason = f"requires-python is {requires}. Cells need Python 3.10 or later"
+        assert workspace.result(f"{number}.md").reason == reason
+        assert (problem.where, problem.expected) == (f"{number}.md:5", "Cells need Python 3.10 or later")
+    later = ["", ">=3.8", "==3.10.*", "==3.11.7", ">=3.9,<3.12", "!=3.10.*", ">3.13"]
+    assert not any(map(needs_old_python, later))
 
 
 @pytest.mark.parametrize(
@@ -222,14 +214,6 @@ def test_what_torch_downloads_is_the_first_line_of_a_build_and_not_told_again(wo
 
     assert "3 GB" in first[0]
     assert not any("3 GB" in note for note in workspace.build(environment="uv").notes)
-
-
-@pytest.mark.parametrize("own", ["UV_INDEX_URL", "UV_DEFAULT_INDEX"])
-def test_an_index_set_for_uv_takes_precedence(own):
-    variables = uv_variables({"PIP_INDEX_URL": "https://pip", own: "https://uv"})
-
-    assert variables[own] == "https://uv"
-    assert "https://pip" not in [variables.get("UV_DEFAULT_INDEX"), variables.get("UV_INDEX_URL")]
 
 
 def test_the_judge_imports_nothing_from_the_working_directory(monkeypatch, tmp_path):

@@ -55,50 +55,51 @@ path.unlink(missing_ok=True)
 path.write_bytes(head + marshal.dumps(compile("VALUE = 2", str(source), "exec")))
 """
 UNCHECKED = BYTECODE.replace("(0, about.st_mtime, about.st_size)", "(1, 0, 0)")
-PLANTS = {
-    "an edited module with its old time": EDIT,
-    "a module replaced by another": "source.unlink(); source.write_text('VALUE = 2\\n')",
-    "sitecustomize": "(source.parent / 'sitecustomize.py').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
-    "a .pth file": "(source.parent / 'x.pth').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
-    "a module before the package's": "(source.parent / 'tiny').mkdir(); (source.parent / 'tiny/__init__.py').write_text('VALUE = 2')",
-    "a package replaced by a link": "source.rename('/tmp/kept-' + str(os.getpid())); source.symlink_to('/dev/null')",
-}
+PLANTS = [
+    EDIT,
+    "source.unlink(); source.write_text('VALUE = 2\\n')",
+    "(source.parent / 'sitecustomize.py').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
+    "(source.parent / 'x.pth').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
+    # A folder comes before a module of the same name.
+    "(source.parent / 'tiny').mkdir(); (source.parent / 'tiny/__init__.py').write_text('VALUE = 2')",
+    "source.rename('/tmp/kept-' + str(os.getpid())); source.symlink_to('/dev/null')",
+]
 
 
-@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
-def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_cell(
-    workspace, wheels, plant
-):
-    workspace.cell(A, HEADER + WRITE + plant, MEASURING)
-    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)
+def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_cell(workspace, wheels):
+    bad = [f"op/impls/a{number}.md" for number in range(len(PLANTS))]
+    for name, plant in zip(bad, PLANTS, strict=True):
+        workspace.cell(name, HEADER + WRITE + SHOW + plant, MEASURING)
+    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)  # runs after them
     told = workspace.build(environment="uv")
 
-    bad, good = workspace.result(A), workspace.result(B)
-    assert bad.status == "invalid"
-    assert "while it ran, so it has no result. Build again to run it" in bad.reason
-    assert [record["status"] for record in workspace.records(A)] == ["invalid"]
-    assert (good.status, good.reason) == ("ok", "")
-    assert workspace.text(good.stdout) == "1 False\n"
-    assert any(f"{A}:a: the packages of its environment were changed" in note for note in told.notes)
-    assert workspace.build(environment="uv").started == [f"{A}:a"]
+    for name in bad:
+        run = workspace.result(name)
+        assert (run.status, [record["status"] for record in workspace.records(name)]) == (
+            "invalid",
+            ["invalid"],
+        )
+        assert "while it ran, so it has no result. Build again to run it" in run.reason
+        assert any(f"{name}:a: the packages of its environment were changed" in note for note in told.notes)
+    assert {workspace.text(workspace.result(name).stdout) for name in (*bad, B)} == {"1 False\n"}
+    assert (workspace.result(B).status, workspace.result(B).reason) == ("ok", "")
+    assert workspace.build(environment="uv").started == [f"{name}:a" for name in bad]
 
 
-@pytest.mark.parametrize(
-    "plant", [BYTECODE, UNCHECKED, BYTECODE.replace("source)", "source, optimization=1)")]
-)
-def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace, wheels, plant):
-    workspace.cell(A, HEADER + WRITE + plant, MEASURING)
-    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)
+def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace, wheels):
+    plants = (BYTECODE, UNCHECKED, BYTECODE.replace("source)", "source, optimization=1)"))
+    cells = {f"op/impls/a{number}.md": plant for number, plant in enumerate(plants)} | {B: ""}
+    for name, plant in cells.items():
+        workspace.cell(name, HEADER + WRITE + SHOW + plant, MEASURING)
     workspace.build(environment="uv")
 
-    assert workspace.text(workspace.result(B).stdout) == "1 False\n"
-    written = list(
-        (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages/__pycache__/tiny.*.pyc")
-    )
+    assert [workspace.text(workspace.result(name).stdout) for name in cells] == ["1 False\n"] * 4
+    written = [
+        *(wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages/__pycache__/tiny.*.pyc")
+    ]
     assert written
     for path in written:
-        code = marshal.loads(path.read_bytes()[16:])
-        assert 1 in code.co_consts, path
+        assert 1 in marshal.loads(path.read_bytes()[16:]).co_consts, path
 
 
 def test_bytecode_that_is_right_stays_and_bytecode_that_crashes_python_is_removed(tmp_path):
@@ -182,28 +183,22 @@ def test_a_file_that_was_changed_in_uvs_cache_is_not_used(workspace, wheels):
     assert workspace.text(workspace.result(B).stdout) == "1 False\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "flaw"),
-    [
-        ("x.pth", "is in no RECORD"),
-        ("sitecustomize.py", "is in no RECORD"),
-        ("usercustomize.py", "is in no RECORD"),
-        ("tiny.pyc", "is in no RECORD"),
-    ],
-)
-def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, wheels, name, flaw):
+def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, wheels):
     workspace.cell(A, HEADER + WRITE, MEASURING)
     workspace.build(environment="uv")
     (module,) = (wheels.parent / "uv").glob("archive-v0/*/tiny.py")
-    module.with_name(name).write_text("VALUE = 2\n")
-    workspace.cell(B, HEADER.replace("3.11", "3.10") + WRITE, MEASURING)
-    workspace.build(environment="uv")
+    for python, name in enumerate(("x.pth", "sitecustomize.py", "usercustomize.py", "tiny.pyc"), 7):
+        planted = module.with_name(name)
+        planted.write_text("VALUE = 2\n")
+        workspace.cell(B, HEADER.replace("3.11", f"3.{python}") + WRITE, MEASURING)
+        workspace.build(environment="uv")
+        planted.unlink()
 
-    assert workspace.result(A).status == "ok"
-    run = workspace.result(B)
-    assert run.status == "error"
-    assert f"/{name} {flaw}" in run.reason
-    assert "\n" not in run.reason
+        assert workspace.result(A).status == "ok"
+        run = workspace.result(B)
+        assert run.status == "error"
+        assert f"/{name} is in no RECORD" in run.reason
+        assert "\n" not in run.reason
 
 
 def test_a_result_that_another_cell_changed_is_not_used(workspace):

@@ -56,14 +56,6 @@ def test_all_cells_are_unchanged_after_a_build(operator):
     assert len(plan_build(operator.project, [], BuildOptions(environment="current", processes=1))) == 3
 
 
-def test_planning_runs_nothing_and_writes_nothing(operator):
-    operator.cell("op/impls/y.md", WRITE, MEASURING)
-    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
-    plan(operator)
-
-    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
-
-
 def test_cells_of_a_new_project_never_ran(workspace):
     workspace.cell("op/impls/x.md", WRITE, MEASURING)
     combine(workspace, "../impls/*.md:a")
@@ -109,14 +101,10 @@ def test_a_changed_device_and_environment_are_named(operator, monkeypatch):
     assert plan(operator) == everything("device")
 
 
-def test_a_damaged_entry_is_reported(operator):
+def test_a_damaged_and_a_removed_result_are_reported(operator):
     path = operator.root / operator.result("op/impls/x.md").artifacts["op.jsonl"]
     path.write_text("tampered")
-
     assert plan(operator)[X] == run(reason="damaged entry (artifacts/op.jsonl was changed)")
-
-
-def test_a_removed_result_is_reported(operator):
     shutil.rmtree(operator.root / ".kbt/cache")
 
     assert plan(operator)[X] == run(reason="its result is no longer stored")
@@ -134,10 +122,12 @@ def test_an_unsupported_cell_is_neither_stale_nor_unchanged(workspace, monkeypat
     assert plan(workspace) == {}
 
 
-def test_a_plan_lists_the_cells_that_the_build_then_runs(operator):
+def test_a_plan_lists_the_cells_that_the_build_then_runs_and_writes_nothing(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE + "pass", MEASURING, "title: X")
     operator.write("op/results/records/new.jsonl", "{}\n")
+    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
     planned = plan(operator)
 
+    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
     assert planned == {X: run("code"), C: may(X, changed=["file op/results/records/new.jsonl"])}
     assert operator.build().started == list(planned)

@@ -64,13 +64,18 @@ def test_committed_records_are_summarized_before_anything_is_measured_then_each_
     assert second == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:absent y.jsonl"}, (1, 2))
 
 
-def test_what_was_summarized_is_not_summarized_again_before_a_measurement(operators):
+def test_what_was_summarized_is_not_summarized_again_and_nothing_is_shown_of_a_short_build(
+    operators, monkeypatch
+):
     build_shown(operators, [])
     operators.cell("a/impls/x.md", f"{WRITE}changed = 1", MEASURING)
 
     first = build_shown(operators, [])[0]
 
     assert first == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:ok y.jsonl"}, (2, 2))
+    monkeypatch.setattr(schedule, "LONG_SECONDS", 1000)
+    operators.cell("a/impls/x.md", f"{WRITE}changed = 2", MEASURING)
+    assert build_shown(operators, []) == []
 
 
 def test_without_measuring_cells_see_committed_records_and_what_was_measured_before(operators):
@@ -134,11 +139,6 @@ def test_an_interrupted_build_ends_when_what_it_publishes_is_complete(operators)
         build_shown(operators, shown, stop)
 
     assert shown[1:] == ["complete"]
-
-
-def test_nothing_is_shown_of_a_short_build_before_its_end(operators, monkeypatch):
-    monkeypatch.setattr(schedule, "LONG_SECONDS", 1000)
-    assert build_shown(operators, []) == []
 
 
 def test_results_that_cannot_be_shown_before_the_end_are_measured_all_the_same(operators):

@@ -106,54 +106,55 @@ def test_a_missing_output_makes_the_cell_invalid(workspace):
     assert list(run.artifacts) == ["a.svg"]
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "kind", "reason"),
-    [
+def test_records_of_a_failed_cell_are_kept_and_the_failure_is_added(workspace):
+    write = "open('op.jsonl', 'a').write"
+    invalid = ("invalid", "Invalid", "op.jsonl:2 is not a record")
+    ways = [
         ("raise ValueError('no')", "error", "ValueError", "ValueError: no"),
         ("import os; os.kill(os.getpid(), 11)", "crashed", "SIGSEGV", "killed by SIGSEGV"),
         ("import time; time.sleep(60)", "timeout", "Timeout", "did not end within 1 s"),
-        ("open('op.jsonl', 'a').write('garbage\\n')", "invalid", "Invalid", "op.jsonl:2 is not a record"),
-    ],
-)
-def test_records_of_a_failed_cell_are_kept_and_the_failure_is_added(workspace, code, status, kind, reason):
-    run = measure(workspace, WRITE + code, MEASURING + " timeout=1")
+        (f"{write}('garbage\\n')", *invalid),
+        (f"{write}('{{\"ts\": 1\\n')", *invalid),
+        (f"{write}(10 * chr(0))", *invalid),
+        # What it printed last is a row, and no reason.
+        ("print('w  1 ms  ok'); import sys; sys.exit(3)", "error", "exit code 3", "exit code 3"),
+    ]
+    for number, (code, *_) in enumerate(ways):
+        timeout = 1 if "sleep" in code else 60
+        workspace.cell(f"op/impls/x{number}.md", WRITE + code, f"{MEASURING} timeout={timeout}", "family: f")
+    workspace.build()
 
-    records = read_records(workspace.root / run.artifacts["op.jsonl"])
+    for number, (_, status, kind, reason) in enumerate(ways):
+        name = f"op/impls/x{number}.md"
+        run = workspace.result(name)
+        records = read_records(workspace.root / run.artifacts["op.jsonl"])
+        assert run.status == status, run.reason
+        assert run.reason.startswith(reason)
+        assert [record.workload for record in records] == ["w", ""]
+        last = records[-1]
+        assert (last.status, last.err.type, last.op, last.impl) == (status, kind, "op", f"x{number}")
+        origin = last.provenance
+        assert (last.run, last.tags, origin.notebook, origin.cell) == ("r", {"family": "f"}, name, "a")
+        assert last.device.kind == "cpu"
 
-    assert run.status == status
-    assert run.reason.startswith(reason)
-    assert [record.workload for record in records] == ["w", ""]
-    last = records[-1]
-    assert (last.status, last.err.type, last.op, last.impl, last.run) == (status, kind, "op", "x", "r")
-    assert (last.tags, last.provenance.notebook, last.provenance.cell) == (
-        {"family": "f"},
-        "op/impls/x.md",
-        "a",
-    )
-    assert last.device.kind == "cpu"
 
-
-@pytest.mark.parametrize(
-    ("code", "attributes", "reason"),
-    [
+def test_a_measuring_cell_without_records_gets_a_record_of_the_failure(workspace):
+    ways = [
         ("1", MEASURING, "wrote no op.jsonl"),
         ("open('op.jsonl', 'w')", MEASURING, "op.jsonl holds no record"),
         ("1", "id=a outputs=*.jsonl", "wrote no *.jsonl"),
-        (
-            "open('other.jsonl', 'w')",
-            MEASURING,
-            "wrote no op.jsonl, but other.jsonl, which outputs= does not name",
-        ),
+        ("open('o.jsonl', 'w')", MEASURING, "wrote no op.jsonl, but o.jsonl, which outputs= does not name"),
         ("open('op.jsonl', 'wb').write(b'\\xff\\n')", MEASURING, "op.jsonl:1 is not a record"),
-    ],
-)
-def test_a_measuring_cell_without_records_gets_a_record_of_the_failure(workspace, code, attributes, reason):
-    run = measure(workspace, code, attributes)
+    ]
+    for number, (code, attributes, _) in enumerate(ways):
+        workspace.cell(f"op/impls/x{number}.md", code, attributes)
+    workspace.build()
 
-    (record,) = read_records(workspace.root / run.artifacts["op.jsonl"])
-
-    assert run.status == record.status == "invalid"
-    assert run.reason.startswith(reason)
+    for number, (*_, reason) in enumerate(ways):
+        run = workspace.result(f"op/impls/x{number}.md")
+        (record,) = read_records(workspace.root / run.artifacts["op.jsonl"])
+        assert run.status == record.status == "invalid"
+        assert run.reason.startswith(reason)
 
 
 def test_a_cell_for_a_missing_device_is_unsupported_and_not_started(workspace, monkeypatch):

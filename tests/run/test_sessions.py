@@ -26,6 +26,9 @@ def write(**more):
 """
 
 
+QUIET = [[[1.0, 1.0]]] * 3
+
+
 def measured(workspace, notebook=X):
     return read_records(workspace.root / workspace.result(notebook).artifacts["op.jsonl"])
 
@@ -44,39 +47,21 @@ write(sentinels={{"copy": {values!r}[process][attempt], "null": [0.002, 0.0025]}
     workspace.cell(notebook, code, MEASURING)
 
 
-def test_processes_alternate_and_every_other_round_is_reversed(workspace):
-    for notebook in (X, Y, "other/impls/z.md"):
+def test_processes_are_fresh_and_alternate_and_their_logs_and_records_are_kept_in_order(workspace):
+    code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
+    code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)\n"
+    workspace.cell(X, code + "print(process, end='' if process else chr(10))", MEASURING)
+    for notebook in (Y, "other/impls/z.md"):
         workspace.cell(notebook, WRITE + "write()", MEASURING)
-
     recorder = workspace.build(processes=3)
 
-    turns = [(name.removesuffix(".md:a").rpartition("/")[2], process) for name, process in recorder.processes]
-    assert turns == [
-        *[("x", 0), ("y", 0), ("y", 1), ("x", 1), ("x", 2), ("y", 2)],
-        *[("z", 0), ("z", 1), ("z", 2)],
-    ]
-
-
-def test_each_process_is_fresh_and_records_are_in_the_order_of_processes(workspace):
-    code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
-    code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)"
-    workspace.cell(X, code, MEASURING)
-    workspace.build(processes=3)
-
-    records = measured(workspace)
-
-    assert workspace.result(X).status == "ok"
+    turns = [f"{name.removesuffix('.md:a')[-1]}{process}" for name, process in recorder.processes]
+    assert turns == ["x0", "y0", "y1", "x1", "x2", "y2", "z0", "z1", "z2"]
+    run, records = workspace.result(X), measured(workspace)
+    assert run.status == "ok"
     assert [record.tags["seen"] for record in records] == [f"{n} of 3, []" for n in range(3)]
     assert [record.process for record in records] == [0, 1, 2]
     assert len({record.run for record in records}) == 3
-
-
-def test_logs_of_all_processes_are_kept_with_a_separating_line(workspace):
-    workspace.cell(X, WRITE + "write()\nprint(process, end='' if process else chr(10))", MEASURING)
-    workspace.build(processes=3)
-
-    run = workspace.result(X)
-
     assert workspace.text(run.stdout) == "0\n--- process 2 of 3\n1\n--- process 3 of 3\n2"
     assert run.stderr == ""
 
@@ -182,51 +167,36 @@ def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):
     assert len(measured(workspace)) == 3
 
 
-QUIET = [[[1.0, 1.0]]] * 3
+@pytest.mark.parametrize(
+    ("values", "others", "again", "flagged"),
+    [
+        # Once, and not when it is measured again.
+        ([[[1.0, 1.0]], [[1.0, 2.0], [1.0, 1.001]], [[1.0, 1.0]]], QUIET, [1], []),
+        # Twice.
+        ([[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]], QUIET, [2], [2]),
+        # All processes alike, because of the workloads.
+        ([[[1.0, 2.0]], [[1.0, 2.1]], [[1.0, 2.0]]], QUIET, [], [0, 1, 2]),
+        # An only process is compared with its own first value.
+        ([[[1.0, 2.0], [1.0, 2.0]]], [[[2.0, 2.0]]], [0], [0]),
+    ],
+)
+def test_a_process_whose_sentinel_deviates_is_measured_again_and_flagged_if_it_deviates_twice(
+    workspace, values, others, again, flagged
+):
+    sentinel_cell(workspace, values)
+    sentinel_cell(workspace, others, Y)
+    count = len(values)
+    recorder = workspace.build(processes=count)
 
-
-def test_a_process_whose_sentinel_deviates_is_measured_again_and_replaced(workspace):
-    sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 2.0], [1.0, 1.001]], [[1.0, 1.0]]])
-    sentinel_cell(workspace, QUIET, Y)
-    recorder = workspace.build(processes=3)
-
+    assert recorder.processes[2 * count :] == [(X + ":a", process) for process in again]
     records = measured(workspace)
-
-    assert recorder.processes[6:] == [(X + ":a", 1)]
-    (note,) = recorder.notes
-    assert note == f"{X}:a: process 2 of 3 is measured again: sentinel 'copy' took 2 ms, +100.0% from 1 ms"
-    assert [record.sentinels["copy"][1] for record in records] == [1.0, 1.001, 1.0]
-    assert not any(record.flags for record in records)
-
-
-def test_a_process_that_deviates_twice_is_flagged(workspace):
-    sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]])
-    recorder = workspace.build(processes=3)
-
-    assert recorder.processes[3:] == [(X + ":a", 2)]
-    assert [record.flags for record in measured(workspace)] == [[], [], [Flag.SENTINEL]]
-    assert "is flagged: sentinel 'copy'" in recorder.notes[-1]
-    assert workspace.build(processes=3).processes == []
-
-
-def test_a_cell_whose_processes_all_deviate_alike_is_flagged_without_being_measured_again(workspace):
-    sentinel_cell(workspace, [[[1.0, 2.0]], [[1.0, 2.1]], [[1.0, 2.0]]])
-    sentinel_cell(workspace, QUIET, Y)
-    recorder = workspace.build(processes=3)
-
-    assert len(recorder.processes) == 6
-    assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]] * 3
-    assert [record.flags for record in measured(workspace, Y)] == [[]] * 3
-
-
-def test_a_single_process_is_compared_with_its_own_first_values(workspace):
-    sentinel_cell(workspace, [[[1.0, 2.0], [1.0, 2.0]]])
-    sentinel_cell(workspace, [[[2.0, 2.0]]], Y)
-    recorder = workspace.build(processes=1)
-
-    assert recorder.processes[2:] == [(X + ":a", 0)]
-    assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]]
-    assert [record.flags for record in measured(workspace, Y)] == [[]]
+    expected = [[Flag.SENTINEL] if process in flagged else [] for process in range(count)]
+    assert [record.flags for record in records] == expected
+    assert [record.flags for record in measured(workspace, Y)] == [[]] * count
+    assert [record.sentinels["copy"] for record in records] == [one[-1] for one in values]
+    assert sum("is measured again: sentinel 'copy'" in note for note in recorder.notes) == len(again)
+    assert sum("is flagged: sentinel 'copy'" in note for note in recorder.notes) == len(flagged)
+    assert workspace.build(processes=count).processes == []
 
 
 @pytest.mark.parametrize(

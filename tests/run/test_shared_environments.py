@@ -36,8 +36,16 @@ def header(path: str = "../../../..") -> str:
     return HEADER.format(path=path)
 
 
-def test_cells_with_equal_headers_share_an_environment(share):
-    assert share(header() + "print(1)") == share("import os\n" + header(), "other/impls")
+@pytest.mark.parametrize(
+    ("path", "folder", "shared"),
+    [
+        ("../../../..", "other/impls", True),
+        ("../../../..", "op/impls/deeper", False),  # the same words, of another folder
+        ("../../../../../.", "op/impls/deeper", True),
+    ],
+)
+def test_cells_with_equal_headers_and_sources_share_an_environment(share, path, folder, shared):
+    assert (share(header() + "print(1)") == share("import os\n" + header(path), folder)) is shared
 
 
 def test_the_shared_script_has_the_header_of_the_cells(share, tmp_path):
@@ -49,14 +57,6 @@ def test_the_shared_script_has_the_header_of_the_cells(share, tmp_path):
     assert asked["dependencies"] == ["six>=1", "mine"]
     assert asked["tool"]["uv"]["exclude-newer"] == "2026-11-20T00:00:00Z"
     assert asked["tool"]["uv"]["sources"] == {"mine": {"path": str(tmp_path), "editable": True}}
-
-
-def test_equal_relative_paths_in_different_folders_are_different_sources(share):
-    assert share(header()) != share(header(), "op/impls/deeper")
-
-
-def test_different_relative_paths_to_one_folder_are_the_same_source(share):
-    assert share(header()) == share(header("../../../../../."), "op/impls/deeper")
 
 
 @pytest.mark.parametrize(

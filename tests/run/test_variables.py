@@ -68,9 +68,8 @@ def test_a_cell_gets_what_programs_need_and_no_credential(workspace, monkeypatch
     assert {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HUB_OFFLINE", "https_proxy", "CI"} <= set(seen)
 
 
-@pytest.mark.parametrize("name", PASSED)
-def test_variables_that_programs_need_are_allowed(name):
-    assert allowed_variables({name: "1"}) == {name: "1"}
+def test_variables_that_programs_need_are_allowed():
+    assert allowed_variables(dict.fromkeys(PASSED, "1")) == dict.fromkeys(PASSED, "1")
 
 
 def test_pass_env_passes_a_variable_and_runs_no_cell_again(workspace, monkeypatch):
