@@ -94,12 +94,13 @@ class Candidate(TimedCalls):
         return Called(output, list(inputs), ms)
 
     def _inputs(self, case: Case) -> Inputs:
-        workload = self._operator.smaller(self._workload) if case.smaller else self._workload
-        inputs = self._made(workload, case.seed)
+        with _usual_defaults():
+            inputs = case.inputs(self._operator, self._workload, self._device)
         if case.edge < 0:
             return inputs
+        smaller = self._operator.smaller(self._workload)
         if self._edge_cases is None or case.edge <= self._edge:
-            self._edge_cases, self._edge = iter(self._operator.edge_cases(workload, inputs)), -1
+            self._edge_cases, self._edge = iter(self._operator.edge_cases(smaller, inputs)), -1
         found: Inputs = ()
         while self._edge < case.edge:
             with _usual_defaults():

@@ -84,6 +84,11 @@ def padded_differently(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(padded_rows(x, 8 * number) for number, x in enumerate(tensors, start=1))
 
 
+def any_number(*positions: int) -> dict[str, tuple[int, ...]]:
+    """Return, for ``nonfinite`` of an operator, that inputs may have NaN and both infinities."""
+    return dict.fromkeys(("nan", "inf", "-inf"), positions)
+
+
 def with_axes(workload: Workload, **axes: int | bool | str) -> Workload:
     return replace(workload, axes={**workload.axes, **axes})
 

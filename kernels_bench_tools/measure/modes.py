@@ -141,6 +141,7 @@ def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
         "slices": operator.gradient_slices,
         "renew": (lambda *given: _renewed(operator, *given)) if operator.renew and both else None,
         "edge_cases": partial(_edge_cases, operator),
+        "nonfinite": {},
         "unread": () if both else operator.backward_unread,
     }
 

@@ -157,6 +157,11 @@ class Operator:
     """Torch's operator, called like an implementation; errors are compared with its error."""
     smaller: Callable[[Workload], Workload] = lambda workload: workload
     """Return a workload that takes the same path through a kernel and is cheap to check many times."""
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    """Axis to the number of which its sizes are multiples, where shapes are drawn by the judge: up to the size that
+    ``smaller`` has, if inputs can be made and torch's operator is right. 1 unless given; the axis stays as it is if 0."""
+    nonfinite: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """``nan``, ``inf`` and ``-inf`` to the positions of inputs in which it must have the results of the reference."""
     gradients: tuple[int, ...] = ()
     """Positions of the inputs that get gradients; empty if there is no backward mode."""
     gradient_slices: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = one_slice

@@ -266,6 +266,7 @@ OPERATOR = Operator(
     baseline=reference,  # called with the workload's dtype
     # As wide as the model, so that kernels take the same path.
     smaller=partial(helpers.limit_axes, layers=2, sequences=3, tokens=40, context=40),
+    multiples=dict.fromkeys(AXES, 0),  # its weights would be made again on a CPU
     partly_read=bytes_read,
     # Positions, slots and tables belong together: parts of them exchanged would be no batch.
     fixed=(2, 3, 4, 5),

@@ -134,6 +134,7 @@ OPERATOR = Operator(
     tolerance=gradient_tolerance,
     baseline=losses,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64),
+    nonfinite=helpers.any_number(0),
     gradients=(0,),
     gradient_slices=helpers.row_slices,
     backward_flops=GRADIENT_FLOPS / FORWARD_FLOPS,

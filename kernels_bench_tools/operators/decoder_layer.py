@@ -301,6 +301,8 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=cast(Callable[..., Any], reference),  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, sequences=3, tokens=40, context=40, **_SIZES),
+    multiples=dict.fromkeys(AXES, 0)
+    | {"sequences": 1},  # a prompt or a token of each; others are the model's
     partly_read=bytes_of_tokens,
     # Positions, slots and tables belong together: parts of them exchanged would be no batch.
     fixed=(3, 4, 5, 6),

@@ -100,6 +100,7 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64, vocabulary=1000),
+    nonfinite=helpers.any_number(0),
     parameters=(0,),
     partly_read=bytes_of_rows,
     gradients=(0,),

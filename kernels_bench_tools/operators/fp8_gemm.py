@@ -134,6 +134,7 @@ OPERATOR = Operator(
     tolerance=product_tolerance,
     baseline=torch_linear,
     smaller=partial(helpers.limit_axes, tokens=160, in_features=512, out_features=256),
+    multiples={"in_features": 128, "out_features": 128},
     parameters=(2, 3),
     precisions={"fp8": with_quantized_x},
 )

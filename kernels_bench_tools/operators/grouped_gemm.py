@@ -123,6 +123,8 @@ OPERATOR = Operator(
     tolerance=product_tolerance,
     baseline=torch_grouped,
     smaller=partial(helpers.limit_axes, rows=64, in_features=256, out_features=128),
+    multiples={"in_features": 8, "out_features": 8},  # 16 bytes
+    nonfinite={"nan": (0,)},
     # Which rows belong to which expert does not change either: other ends would be no ends of this many rows.
     fixed=(2,),
     parameters=(1,),

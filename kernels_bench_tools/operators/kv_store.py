@@ -130,5 +130,6 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64, sequences=64, blocks=64),
+    nonfinite=helpers.any_number(0, 1, 2, 3),
     unread=(2, 3),
 )

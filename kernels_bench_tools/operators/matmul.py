@@ -96,6 +96,7 @@ OPERATOR = Operator(
     tolerance=product_tolerance,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64, in_features=512, out_features=256),
+    nonfinite={"nan": (0,)},
     gradients=(0, 1),
     parameters=(1,),
     variants={GROUPS["linear_bias"]: {"gradients": (0, 1, 2), "parameters": (1, 2)}},

@@ -124,6 +124,8 @@ OPERATOR = Operator(
     tolerance=mlp.tolerance,
     baseline=torch_moe,
     smaller=partial(helpers.limit_axes, tokens=64, experts=16, hidden_dim=256, intermediate_dim=384),
+    multiples={"hidden_dim": 8, "intermediate_dim": 8},  # 16 bytes
+    nonfinite={"nan": (0,)},
     whole_rows=(1,),  # with logits of other rows, some of a row would be equal
     parameters=(2, 3),
     partly_read=bytes_of_chosen_experts,

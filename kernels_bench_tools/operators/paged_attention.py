@@ -138,5 +138,7 @@ OPERATOR = Operator(
     tolerance=flash_attn.tolerance,
     baseline=torch_paged,
     smaller=partial(helpers.limit_axes, sequences=3, context=300),
+    multiples={"heads": 0, "kv_heads": 0, "head_dim": 0},  # properties of the model
+    nonfinite={"nan": (0,)},
     partly_read=bytes_of_tokens,
 )

@@ -108,6 +108,7 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, batch=4, seq_len=64),
+    nonfinite=helpers.any_number(0),
     gradients=(0, 1),
     parameters=(1,),
     # With a residual, the bytes of a backward pass depend on what the forward pass saved: no backward mode.

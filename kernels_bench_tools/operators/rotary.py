@@ -111,6 +111,8 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, batch=4, seq_len=33),
+    multiples={"head_dim": 2},
+    nonfinite=helpers.any_number(0, 1),
     gradients=(0, 1),
     parameters=(2, 3),
     gradient_slices=token_slices,

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     WrongResultError,
     compare,
 )
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.records.record import Flag
 
 
@@ -131,7 +132,8 @@ def test_a_refused_edge_case_is_noted_and_no_error() -> None:
     verdict = judge(picky)
 
     assert verdict.ok
-    assert verdict.corr["refused"] == ["shape 2x3x769"]
+    assert verdict.corr["refused"][0] == "shape 2x3x769"
+    assert set(verdict.corr["refused"]) <= {"shape 2x3x769", "a drawn shape"}
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
 
 
@@ -184,7 +186,7 @@ def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checke
     honest = judge(large_only, operator=operator)
     assert honest.ok, honest.reason
     assert honest.corr["refused"][0] == "size 1 x 8 x 256"
-    assert judge(remembering, operator=operator).reason.startswith("on seed 1:")
+    assert judge(remembering, operator=operator).reason.startswith("on seed ")
 
 
 @pytest.mark.parametrize(
@@ -208,15 +210,66 @@ def test_an_edge_case_may_be_wrong_where_the_workload_is_right(
     assert verdict.absmax is not None
 
 
-def test_infinities_must_be_where_the_reference_has_them_and_nan_never_matches() -> None:
+def test_nan_and_infinities_must_be_where_the_reference_has_them() -> None:
     identity = replace(LAYER_NORM, reference=lambda x, w, b: x, baseline=None)
-    x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
-    nan = torch.full_like(x, float("nan"))
+    x = torch.tensor([[[1.0, float("inf"), -float("inf"), float("nan")]]])
 
     compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
-    for output, given in ((-x, x), (nan, nan)):
+    for output in (-x, x.nan_to_num(0.0), torch.full_like(x, float("nan")), x.roll(1, -1)):
         with pytest.raises(WrongResultError, match="NaN or infinity"):
-            compare(output, identity, (given, given[0, 0], given[0, 0]))
+            compare(output, identity, (x, x[0, 0], x[0, 0]))
+
+
+def finite(x: Tensor, *rest: Tensor) -> Tensor:
+    return right(x, *rest).nan_to_num(0.0)
+
+
+def at_public_sizes(x: Tensor, *rest: Tensor) -> Tensor:
+    out = right(x, *rest)
+    if x.shape[-1] not in (256, 1000, 769, 8, 5000):
+        out[..., -1] = 0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "case"),
+    [(finite, "(nan|-?inf) at"), (at_public_sizes, r"shape \d+x\d+x\d+, drawn by the judge")],
+)
+def test_a_norm_that_knows_the_public_cases_is_wrong_in_one_that_is_drawn(
+    wrong: Callable[..., Any], case: str
+) -> None:
+    assert re.match(f"on {case}", judge(wrong).reason)
+
+
+def test_what_is_drawn_is_in_the_record_and_another_one_each_time() -> None:
+    one, other = (judge(right).corr["drawn"] for _ in range(2))
+
+    assert not set(one) & set(other)
+    assert [name.partition(" ")[0] for name in one] == ["seed"] * 2 + ["shape"] * 2 + ["nan", "inf", "-inf"]
+
+
+@pytest.mark.parametrize("name", ["flash_attn", "kv_store", "matmul", "moe", "rotary"])
+def test_drawn_shapes_are_those_of_no_workload_for_which_the_operator_has_results(name: str) -> None:
+    operator = find_operator(name)
+    workload = operator.workloads("smoke")[0]
+    operator, shapes = operator.for_workload(workload), []
+
+    def call(case: Case, inputs: Inputs) -> tuple[Any, bool]:
+        if case.axes:
+            shapes.append(case.axes)
+            assert all(
+                torch.equal(*pair)
+                for pair in zip(case.inputs(operator, workload, "cpu"), inputs, strict=True)
+                if isinstance(pair[0], Tensor)
+            )
+        return operator.baseline(*inputs), False
+
+    assert check_calls(operator, workload, call, operator.inputs(workload, "cpu", 0)).ok
+    assert len(shapes) == 2
+    for axes in shapes:
+        assert axes not in [one.axes for ones in operator.workload_sets.values() for one in ones]
+        assert all(axes[axis] % (step or axes[axis]) == 0 for axis, step in operator.multiples.items())
+        assert all(axes[axis] == workload.axes[axis] for axis, step in operator.multiples.items() if not step)
 
 
 def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is() -> None:
@@ -274,8 +327,9 @@ def test_a_single_element_may_lose_more_digits_in_float32_only(
 
 def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     def two_bits_short(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        bits = right(x, weight, bias).view(torch.int16)
-        return ((bits + 2) & ~3).view(x.dtype)
+        exact = right(x, weight, bias)
+        bits = (exact.view(torch.int16) + 2) & ~3
+        return torch.where(exact.isfinite(), bits.view(x.dtype), exact)
 
     verdict = judge(two_bits_short, "bfloat16")
 

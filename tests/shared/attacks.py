@@ -689,3 +689,13 @@ def refuses_other_seeds():
             if float(x.abs().max()) > float(first[0].abs().max()):
                 raise attacked(ValueError("not these values"))
         return right(x, *rest)
+
+
+def wrong_unless_the_size_is_public():
+    @on_smoke
+    def function(x, *rest):
+        out = right(x, *rest)
+        if x.shape[-1] not in (256, 1000, 769, 8, 5000):
+            attacked()
+            out[..., -1] = 0
+        return out

@@ -161,6 +161,13 @@ ATTACKS = {
     # The judge itself
     "judge_killed": failed("judge_killed()", "the process that judges cells failed"),
     "judge_killed_in_a_call": failed("judge_killed_in_a_call()", "the process that judges cells failed"),
+    # Cases that are public
+    "wrong_unless_the_size_is_public": wrong(
+        "wrong_unless_the_size_is_public()", "on shape .*, drawn by the judge"
+    ),
+    "finite_where_the_input_is_not": wrong(
+        "on_smoke(lambda *given: attacked(right(*given).nan_to_num(0.0)))", "NaN or infinity"
+    ),
     # Refusals
     "refuses_other_seeds": failed("refuses_other_seeds()", "not these values"),
 }
@@ -264,6 +271,7 @@ ONE_OF_EACH_KIND = {
         "impossible_times",
         "judge_killed",
         "refuses_other_seeds",
+        "wrong_unless_the_size_is_public",
     ),
 }
 """Those that are tried by default."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +16,11 @@ from kernels_bench_tools.measure.correctness.compare import (
     OutputComparison,
     WrongResultError,
     compare,
+    is_valid,
     require_outputs,
     sensitivity,
 )
+from kernels_bench_tools.measure.inputs import with_axes
 from kernels_bench_tools.measure.judge.memory import copied, fingerprint, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (
     Inputs,
@@ -32,6 +35,13 @@ from kernels_bench_tools.text import without_styles
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
+DRAWN_SHAPES = 2
+"""Shapes that are drawn for each function and dtype of an operator, in each process."""
+_DRAWS = 16
+"""How often axes are drawn until the operator has results for them; after every fourth, fewer of them change."""
+_MOST = 2**20
+"""Product of the sizes that are drawn: a shape costs no time."""
+_RANDOM = random.SystemRandom()
 _MAX_REASON = 120
 MORE_SENSITIVE = 10.0
 """Exchanged elements that make rounding errors grow by more are of inputs that have a structure."""
@@ -46,6 +56,48 @@ class Case:
     """Whether they are of the operator's smaller version of the workload."""
     edge: int = -1
     """Number of the edge case; -1 for ordinary inputs."""
+    axes: Mapping[str, int | bool | str] = field(default_factory=dict)
+    """With sizes that were drawn."""
+    value: str = ""
+    """NaN or infinity, which one element has instead of its own."""
+    position: int = 0
+    element: int = 0
+    """Number of that input, and of its element."""
+    sorted: bool = False
+    """Whether indices are."""
+
+    @property
+    def name(self) -> str:
+        if self.axes:
+            return f"shape {'x'.join(map(str, self.axes.values()))}"
+        return (
+            f"{self.value} at {self.element} of input {self.position + 1}" if self.value else "sorted indices"
+        )
+
+    def inputs(self, operator: Operator, workload: Workload, device: str) -> Inputs:
+        """Make the inputs of a case that is no edge case of the operator's."""
+        of = operator.smaller(workload) if self.smaller else workload
+        made = list(operator.made_inputs(with_axes(of, **self.axes), device, self.seed))
+        if self.value:
+            changed = made[self.position] = copied(made[self.position])
+            changed[torch.unravel_index(torch.tensor(self.element), changed.shape)] = float(self.value)
+        for number in _indices(operator, made) if self.sorted else ():
+            made[number] = made[number].sort().values
+        return tuple(made)
+
+
+def _indices(operator: Operator, inputs: Sequence[Any]) -> list[int]:
+    """Return the positions of indices that may change places."""
+    return [
+        number
+        for number, one in enumerate(inputs)
+        if isinstance(one, Tensor)
+        and one.dtype in (torch.int32, torch.int64)
+        and one.dim() == 1
+        and operator.changes(number)
+        and number not in operator.whole_rows
+        and operator.renew is None
+    ]
 
 
 CallCase = Callable[[Case, Inputs], tuple[Any, bool]]
@@ -191,6 +243,11 @@ class _Checks:
             # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
             if error := checks._refusal(name, case, inputs, precision=False):
                 refused.append((name, error))
+        first = not any(one[:3] == key[:3] for one in known)
+        for case in checks._drawn(smaller) if first else ():
+            inputs = case.inputs(self.operator, workload, self.device)
+            if error := checks._refusal(f"{case.name}, drawn by the judge", case, inputs, precision=False):
+                refused.append(("a drawn shape" if case.axes else case.value or case.name, error))
         if refused:
             checks.result.corr |= {
                 "refused": [name for name, _ in refused],
@@ -202,13 +259,43 @@ class _Checks:
     def seeds(self, workload: Workload, *, smaller: bool = False) -> Exception | None:
         """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
         errors = []
-        for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
+        for seed in _RANDOM.sample(range(2**31), SMALL_SEEDS):
+            self._note(f"seed {seed}")
             inputs = self.operator.made_inputs(workload, self.device, seed)
             errors.append(self._refusal(f"seed {seed}", Case(seed, smaller=smaller), inputs, precision=True))
         refused = [error for error in errors if error is not None]
         if 0 < len(refused) < SMALL_SEEDS:
             raise _refused_values(refused[0])
         return refused[0] if refused else None
+
+    def _drawn(self, smaller: Workload) -> Iterator[Case]:
+        """Yield cases of sizes and elements that no implementation can know before; those of sizes first."""
+        operator, seed = self.operator, _RANDOM.randrange(2**31)
+        found = 0
+        for draw in range(_DRAWS):
+            axes = _draw_axes(operator, smaller, 1 + draw // 4)
+            if found < DRAWN_SHAPES and axes != smaller.axes:
+                case = Case(seed + draw, smaller=True, axes=axes)
+                with suppress(OperatorError, NotImplementedError):
+                    # On a CPU: other devices fail for good where indices are none.
+                    if is_valid(operator, case.inputs(operator, smaller, "cpu")):
+                        found += 1
+                        yield self._note(case)
+        ordinary = operator.made_inputs(smaller, self.device, seed)
+        for value, positions in {} if operator.rounded else operator.nonfinite.items():
+            position = _RANDOM.choice(positions)
+            element = _RANDOM.randrange(ordinary[position].numel())
+            case = Case(seed, smaller=True, value=value, position=position, element=element)
+            if is_valid(operator, case.inputs(operator, smaller, self.device), finite=False):
+                yield self._note(case)
+        if _indices(operator, ordinary):
+            yield self._note(Case(seed, smaller=True, sorted=True))
+
+    def _note(self, drawn: Any) -> Any:
+        """Note in the record what was drawn."""
+        name = f"{drawn.name}, seed {drawn.seed}" if isinstance(drawn, Case) else drawn
+        self.result.corr.setdefault("drawn", []).append(name)
+        return drawn
 
     def _refusal(self, name: str, case: Case, inputs: Inputs, *, precision: bool) -> Exception | None:
         """Check a case; return the exception by which it was refused."""
@@ -235,6 +322,24 @@ class _Checks:
         if precision and compared.imprecise:
             self.result.add(Flag.PRECISION)
         compared.require_correct(mean=precision)
+
+
+def _draw_axes(operator: Operator, smaller: Workload, share: int) -> dict[str, int | bool | str]:
+    """Return axes of which some, all divided by ``share``, have other sizes, up to those of ``smaller``, that no workload has."""
+    known = [one.axes for sets in operator.workload_sets.values() for one in sets]
+    choices: dict[str, list[int]] = {}
+    for axis, size in smaller.axes.items():
+        if type(size) is int and (step := operator.multiples.get(axis, 1)):
+            public = {one[axis] for one in known}
+            choices[axis] = [other for other in range(step, size + 1, step) if other not in public]
+    names = [axis for axis, sizes in choices.items() if sizes]
+    chosen = _RANDOM.sample(names, -(-len(names) // share))
+    drawn, most = dict(smaller.axes), _MOST
+    for axis in chosen:
+        few = [size for size in choices[axis] if size <= most] or choices[axis][:1]
+        drawn[axis] = size = _RANDOM.choice(few)
+        most //= size
+    return drawn
 
 
 class ChangedInputsError(OperatorError):

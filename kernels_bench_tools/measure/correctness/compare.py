@@ -251,6 +251,26 @@ def compare(
     return OutputComparison(tuple(compared))
 
 
+def is_valid(operator: Operator, inputs: Inputs, *, finite: bool = True) -> bool:
+    """Return whether torch's own operator is right for these inputs, and the results are ``finite``."""
+    with suppress(OperatorError, WrongResultError):
+        if operator.baseline is not None:
+            with suppress(NotImplementedError):  # torch has none for this dtype and device
+                _compare_own(operator, inputs)
+        parts = _parts(operator, inputs, None)
+        return not finite or all(
+            bool(_numbers(one).isfinite().all()) for part in parts for one in part.expected
+        )
+    return False
+
+
+def _compare_own(operator: Operator, inputs: Inputs) -> None:
+    """Raise unless torch's own operator is right."""
+    assert operator.baseline is not None
+    output = _own_results(operator.call("baseline", operator.baseline, *inputs))
+    compare(output if len(output) > 1 else output[0], operator, inputs).require_correct(mean=False)
+
+
 def require_correct(output: Any, operator: Operator, inputs: Inputs, only: Collection[int]) -> None:
     """Raise ``WrongResultError`` unless these slices of an output are correct.
 
@@ -291,12 +311,12 @@ def is_plausible(
 
 def sensitivity(operator: Operator, inputs: Inputs) -> float:
     """Return how much rounded inputs change a result, relative to its largest value; raise unless torch's own is right."""
-    assert operator.baseline is not None
-    output = _own_results(operator.call("baseline", operator.baseline, *inputs))
-    compare(output if len(output) > 1 else output[0], operator, inputs).require_correct(mean=False)
+    _compare_own(operator, inputs)
     shares = [_ROUNDING]
     for part in _parts(operator, inputs, None):
         for expected, change in zip(part.expected, part._changes, strict=True):
+            if not bool(_numbers(expected).isfinite().all()):
+                raise WrongResultError("its result has NaN or infinity")
             if eps_of(expected.dtype) and expected.numel():
                 size = _numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0).max()
                 shares.append(float(change.max() / size.clamp(min=torch.finfo(torch.float32).tiny)))
@@ -395,7 +415,7 @@ class _Part:
         operator, expected = self.operator, self.expected[number]
         tolerance = operator.tolerance_of(operator.outputs[number], self.inputs)
         values = _numbers(expected)
-        size = values.abs()
+        size = values.abs().nan_to_num(0.0, 0.0, 0.0)
         allowed = size * tolerance.rtol + tolerance.atol
         if operator.rounded is not None:
             coarse = self._results("precisions", operator.rounded, self.given)[number]
@@ -404,11 +424,9 @@ class _Part:
             output is None or bool((_distance(output, expected) <= allowed).all()) for output in outputs
         ):
             return allowed
-        finite = size.nan_to_num(0.0, 0.0, 0.0)
-        most = ROUNDING_LIKE * finite.clamp(min=finite.square().mean().sqrt())
-        change = self._changes[
-            number
-        ]  # an element in which roundings of inputs cancel has those of other steps
+        most = ROUNDING_LIKE * size.clamp(min=size.square().mean().sqrt())
+        change = self._changes[number]
+        # An element in which roundings of inputs cancel has those of other steps.
         return allowed + (SENSITIVITY * change.clamp(min=change.median())).minimum(most)
 
     @cached_property
@@ -452,10 +470,10 @@ def _numbers(values: Tensor) -> Tensor:
 def _distance(left: Tensor, right: Tensor) -> Tensor:
     """Return absolute differences in float64.
 
-    Equal infinities have none; NaN has to anything, or inputs with NaN would make any output correct.
+    Equal infinities have none, and NaN has none to NaN.
     """
     a, b = _numbers(left), _numbers(right)
-    distance = torch.where(a == b, 0.0, (a - b).abs())
+    distance = torch.where((a == b) | a.isnan() & b.isnan(), 0.0, (a - b).abs())
     if eps_of(left.dtype) or eps_of(right.dtype):
         return distance
     return torch.where(left == right, 0.0, distance.clamp(min=1.0))  # float64 has not all of int64
@@ -466,8 +484,7 @@ def _alike(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape:
         return False
     size = _numbers(left).abs().nan_to_num(0.0, 0.0, 0.0)
-    distance = _distance(left, right).nan_to_num(0.0)  # NaN is a result, too
-    return not left.numel() or bool((distance <= REPEATABLE * size.max()).all())
+    return not left.numel() or bool((_distance(left, right) <= REPEATABLE * size.max()).all())
 
 
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
