@@ -255,6 +255,8 @@ def _run(
     late = _exceeds_clock(found, batches) if session.separate else {}
     given = partial(operator.made_inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like, how)
+    if batches.overwritten():
+        reasons.setdefault(Flag.ALIASED_OUTPUT, "a later call overwrote what an earlier one had returned")
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
     reasons |= candidate.finish()

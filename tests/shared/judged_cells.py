@@ -168,6 +168,7 @@ ATTACKS = {
     "finite_where_the_input_is_not": wrong(
         "on_smoke(lambda *given: attacked(right(*given).nan_to_num(0.0)))", "NaN or infinity"
     ),
+    "outputs_from_a_ring": Attack("outputs_from_a_ring()", REJECTED, "aliased_output"),
     # Refusals
     "refuses_other_seeds": failed("refuses_other_seeds()", "not these values"),
 }
@@ -272,6 +273,7 @@ ONE_OF_EACH_KIND = {
         "judge_killed",
         "refuses_other_seeds",
         "wrong_unless_the_size_is_public",
+        "outputs_from_a_ring",
     ),
 }
 """Those that are tried by default."""

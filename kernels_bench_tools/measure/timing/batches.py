@@ -10,8 +10,11 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from kernels_bench_tools.measure.judge.changing_inputs import new_change
-from kernels_bench_tools.measure.operator import CallError
+from kernels_bench_tools.measure.judge.memory import same_bits
+from kernels_bench_tools.measure.operator import CallError, tensors_of
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.cpu import counted_waits
 from kernels_bench_tools.measure.timing.sampling import Call
@@ -61,11 +64,20 @@ class Batches:
         self._states: dict[bool, TimerState] = {}
         self._random: list[Picked] = []
         self._others: list[Picked] = []
+        self._held: list[Picked] = []
         self._seen, self._sampling = 0, False
 
     @property
     def picked(self) -> list[Picked]:
         return [*self._random, *self._others]
+
+    def overwritten(self) -> bool:
+        """Return whether the output of a call before the sample is another one now: a later call has used its memory."""
+        return any(
+            type(now) is Tensor and now.shape == one.shape and not same_bits(now, one)
+            for number, taken in enumerate(self._held)
+            for now, one in zip(*map(tensors_of, (self.calls.held(number), taken.output)), strict=False)
+        )
 
     def state(self, *, hot: bool = False) -> TimerState:
         if hot not in self._states:
@@ -101,6 +113,9 @@ class Batches:
                     self.overheads.append(overhead - waited / 1e6)
                 if self._sampling:
                     self._pick([where])
+                elif len(self._held) < self._most:  # holding outputs of the sample would change its times
+                    self._held.append(self._take(*where, 0))
+                    self.calls.hold()
                 found.append(Call(ms))
         return found
 

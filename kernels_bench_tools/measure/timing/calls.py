@@ -90,6 +90,8 @@ class TimedCalls:
         self._next: Inputs = ()
         self._last: Any = None
         """What the last call returned, on a CPU."""
+        self._held: list[Any] = []
+        """What some calls returned: is their memory used again?"""
         self._shared: SharedOutputs | None = None
         self._at_once = 1
         self._count = 0
@@ -182,3 +184,10 @@ class TimedCalls:
 
     def output(self, number: int) -> Any:
         return self.outputs[number]
+
+    def hold(self) -> None:
+        """Keep what the last call on a CPU returned."""
+        self._held.append(self._last)
+
+    def held(self, number: int) -> Any:
+        return self._held[number]
