@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_670,
+    "kernels_bench_tools": 40_860,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_500,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 7_080,
+    "kernels_bench_tools/measure": 7_250,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_140,
-    "kernels_bench_tools/operators": 2_640,
+    "kernels_bench_tools/operators": 2_670,
     "kernels_bench_tools/records": 2_810,
     "kernels_bench_tools/report": 2_970,
     "kernels_bench_tools/results": 5_010,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_230,
+    "tests": 34_350,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

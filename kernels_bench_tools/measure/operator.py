@@ -272,6 +272,12 @@ class Operator:
             found = Tolerance(rtol=0.0, atol=max(output.slack, torch.finfo(torch.float32).tiny))
         return replace(found, mean=float("inf")) if self.rounded else found
 
+    def has_own_tolerance(self, number: int) -> bool:
+        return self.outputs[number].tolerance is not None or self.tolerance not in (
+            dtype_tolerance,
+            product_tolerance,
+        )
+
     def default_sets(self, device: str) -> str:
         """Return the default workload sets of a kind of device, comma-separated."""
         return self.own_sets(CPU_SETS if device == "cpu" else ACCELERATOR_SETS)

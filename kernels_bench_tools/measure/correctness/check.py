@@ -89,15 +89,11 @@ class Case:
 
 def _indices(operator: Operator, inputs: Sequence[Any]) -> list[int]:
     """Return the positions of indices that may change places."""
+    integers = torch.int32, torch.int64
     return [
         number
         for number, one in enumerate(inputs)
-        if isinstance(one, Tensor)
-        and one.dtype in (torch.int32, torch.int64)
-        and one.dim() == 1
-        and operator.changes(number)
-        and number not in operator.whole_rows
-        and operator.renew is None
+        if isinstance(one, Tensor) and one.dtype in integers and one.dim() == 1 and operator.changes(number)
     ]
 
 
@@ -289,7 +285,7 @@ class _Checks:
             case = Case(seed, smaller=True, value=value, position=position, element=element)
             if is_valid(operator, case.inputs(operator, smaller, self.device), finite=False):
                 yield self._note(case)
-        if _indices(operator, ordinary):
+        if not operator.renew and _indices(operator, ordinary):
             yield self._note(Case(seed, smaller=True, sorted=True))
 
     def _note(self, drawn: Any) -> Any:

@@ -74,7 +74,7 @@ class Batches:
     def overwritten(self) -> bool:
         """Return whether the output of a call before the sample is another one now: a later call has used its memory."""
         return any(
-            type(now) is Tensor and now.shape == one.shape and not same_bits(now, one)
+            type(now) is type(one) is Tensor and now.shape == one.shape and not same_bits(now, one)
             for number, taken in enumerate(self._held)
             for now, one in zip(*map(tensors_of, (self.calls.held(number), taken.output)), strict=False)
         )
