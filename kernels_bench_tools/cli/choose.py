@@ -34,7 +34,6 @@ from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.results.choice_export import (
     EffectLine,
-    effect_line,
     kernel_config,
     line_of,
 )
@@ -149,7 +148,9 @@ def _export(
             files = {name: record_file(folder, slug, name) for name in line.named}
             line.records = {name: project.relative(path) for name, path in files.items() if path.exists()}
             lines.append(line)
-    print_json({"device": slug, "model": model, "lines": lines, "effects": effects})
+    print_json(
+        {"device": slug, "model": model, "lines": lines, "effects": [one.as_data() for one in effects]}
+    )
 
 
 def _workloads(phases: Iterable[Phase], measurements: Measurements) -> Iterator[tuple[str, Measured]]:
@@ -169,7 +170,7 @@ def _effects(project: Project, model: str, slug: str, phases: set[str]) -> Itera
             effect = read_effect(path)
             for row in effect.rows if effect else ():
                 if row.effect.level == MODEL_LEVEL and (not phases or row.effect.phase in phases):
-                    yield effect_line(row, effect.implementations if effect else (), project.relative(path))
+                    yield EffectLine(effect.implementations if effect else [], row, project.relative(path))
 
 
 def _choose_for_shape(project: Project, operator: str, axes: str, device: str, json: bool) -> None:

@@ -61,19 +61,28 @@ class Line(msgspec.Struct, kw_only=True):
         return [self.fastest, *self.ties, *self.avoid]
 
 
-class EffectLine(msgspec.Struct, kw_only=True):
+class EffectLine(NamedTuple):
     """What implementations change in a whole model."""
 
     implementations: list[str]
-    phase: str
-    how: str
-    """``device``, ``eager`` or ``CUDA graph``."""
-    speedup: float
-    low: float | None
-    high: float | None
-    verdict: EffectVerdict
-    avoid: bool
+    row: EffectRow
     records: str
+
+    @property
+    def avoid(self) -> bool:
+        return self.row.verdict is EffectVerdict.REGRESSED
+
+    def as_data(self) -> dict[str, object]:
+        row = self.row
+        named = {"implementations": self.implementations, "phase": row.effect.phase, "how": row.effect.module}
+        speedup = {"speedup": row.speedup, "low": row.low, "high": row.high, "verdict": row.verdict}
+        return {**named, **speedup, "avoid": self.avoid, "records": self.records}
+
+    def __str__(self) -> str:
+        row = self.row
+        speedup = speedup_with_interval(row.speedup, row.low, row.high)
+        where = f"{', '.join(self.implementations)}, {row.effect.phase}, {row.effect.module}"
+        return f"{where}: {speedup}, {row.verdict.label}{': do not use it so' if self.avoid else ''}"
 
 
 def line_of(measured: Measured, phases: Sequence[str] = ()) -> Line | None:
@@ -95,20 +104,6 @@ def line_of(measured: Measured, phases: Sequence[str] = ()) -> Line | None:
         verdict=choice.verdict,
         ties=choice.ties,
         avoid={name: why for name, point in _points(measured).items() if (why := _reason_against(point))},
-    )
-
-
-def effect_line(row: EffectRow, implementations: Sequence[str], records: str) -> EffectLine:
-    return EffectLine(
-        implementations=[*implementations],
-        phase=row.effect.phase,
-        how=row.effect.module,
-        speedup=row.speedup,
-        low=row.low,
-        high=row.high,
-        verdict=row.verdict,
-        avoid=row.verdict is EffectVerdict.REGRESSED,
-        records=records,
     )
 
 
@@ -151,11 +146,7 @@ def kernel_config(
         ] or ["#   no records"]
         if taken:
             lines.append(f'        "{name}": {{"cuda": ("{layer.kernel}", {{"version": {layer.version}}})}},')
-    measured_effects = [
-        f"#   {', '.join(one.implementations)}, {one.phase}, {one.how}: "
-        f"{speedup_with_interval(one.speedup, one.low, one.high)}, {one.verdict.label}{': do not use it so' if one.avoid else ''}"
-        for one in effects
-    ]
+    measured_effects = [f"#   {one}" for one in effects]
     whole = ["# Measured in the whole model:", *measured_effects] if measured_effects else []
     code = ["from transformers import KernelConfig", "", "kernel_config = KernelConfig("]
     mapping = ["    {", *lines, "    },"] if lines else ["    {},"]
