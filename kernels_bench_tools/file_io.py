@@ -20,6 +20,7 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError
 
 T = TypeVar("T", bound=msgspec.Struct)
+_LONGEST = 2 << 30
 
 
 def real_path(path: Path | str) -> Path:
@@ -28,8 +29,10 @@ def real_path(path: Path | str) -> Path:
 
 
 def read_file(path: Path | str) -> bytes:
-    """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO."""
+    """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO, or has more than 2 GiB."""
     with _open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > _LONGEST:
+            raise OSError(errno.EACCES, "it has more than 2 GiB", str(path))
         return file.read()
 
 
@@ -57,7 +60,8 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> Non
 def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
     _remove_unfinished(path)
-    if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+    same = not path.is_symlink() and path.is_file() and path.stat().st_size == len(data)
+    if not same or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data, sync=sync)
 

@@ -18,6 +18,11 @@ EXIT_CODES = {
 
 def main() -> NoReturn:
     """Run the command line and exit with one of ``EXIT_CODES``."""
+    # Else a closed stream's number would be that of the next file that is opened, which then gets what is printed.
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    sys.stdout, sys.stderr = sys.stdout or open(1, "w"), sys.stderr or open(2, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # its encoding may lack ×
     try:

@@ -286,12 +286,17 @@ class ClusterExecutor:
         return answer
 
 
+class _Client(Client):
+    def __del__(self) -> None:
+        """Do nothing: one that never connected would wait for 10 s and print a traceback."""
+
+
 def _connect(address: str) -> Any:
     # Dask logs a lost connection many times; it is reported once, as an error.
     for name in ("distributed", "distributed.client"):  # Dask sets the level of each
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
-    make: Any = Client  # Dask's functions have no types
+    make: Any = _Client  # Dask's functions have no types
     try:
         return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
     except Exception as error:

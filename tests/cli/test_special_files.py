@@ -1,6 +1,7 @@
 """What a project has in place of a file: a FIFO, which blocks who opens it, or a device without an end."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,16 +23,37 @@ def put_fifo(path: Path) -> Path:
     return path
 
 
-def test_check_names_each_fifo(bare: Path) -> None:
+def put_huge(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.truncate(path, 1 << 38)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("put", "why"), [(put_fifo, "it is not a regular file"), (put_huge, "it has more than 2 GiB")]
+)
+def test_check_names_each_fifo_and_huge_file(bare: Path, put: Callable[[Path], Path], why: str) -> None:
     for name in READ:
-        put_fifo(bare / name)
+        put(bare / name)
 
     done = run_kbt(bare, "check", timeout=60)
 
     assert done.returncode == 1
     lines = done.stderr.splitlines()
-    named = [line.partition(": cannot be read (it is not a regular file).")[0] for line in lines]
+    named = [line.partition(f": cannot be read ({why}).")[0] for line in lines]
     assert sorted(named) == sorted(READ)
+
+
+def test_what_a_build_makes_again_may_be_a_huge_file(bare: Path) -> None:
+    (bare / "softmax" / "impls" / "plain.md").write_text("# Plain\n\n```python id=a\nprint('hi')\n```\n")
+    assert run_kbt(bare, "build", "--env", "current").returncode == 0
+    made = [put_huge(bare / name) for name in ("site/.kbt-site.json", ".kbt/last.json", ".kbt/build.json")]
+
+    done = run_kbt(bare, "build", "--env", "current", timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert max(path.stat().st_size for path in made) < 1 << 30
 
 
 def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import run_kbt
+from projects import PYTHON, run_kbt
 
 HIDDEN = "\x1b[2Kgone\u202eback\x9b"
 SHOWN = "\\x1b[2Kgone\\u202eback\\u009b"
@@ -60,3 +60,13 @@ def test_a_list_has_a_line_for_each_implementation_with_its_whole_name(tmp_path,
     assert lines[0] == "op"
     assert [line.split()[0] for line in lines[1:4]] == sorted(names)
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_a_build_whose_streams_are_closed_ends_well(tmp_path, closed):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    (tmp_path / "n.md").write_text("```python id=a\nprint(1)\n```\n")
+    command = f"exec {PYTHON} -m kernels_bench_tools build --env current {closed}"
+
+    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60).returncode == 0
+    assert (tmp_path / "site" / "index.html").is_file()

@@ -353,7 +353,9 @@ def runs(process):
         return False
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tcp://", "tcp://127.0.0.1:-1", "ucx://h:1"])
+@pytest.mark.parametrize(
+    "address", ["nope", "tcp://127.0.0.1:9", "tcp://", "tcp://127.0.0.1:-1", "ucx://h:1"]
+)
 def test_an_unreachable_scheduler_is_an_error_within_ten_seconds(workspace, address):
     workspace.cell("n.md", "1")
     began = time.monotonic()
