@@ -32,28 +32,25 @@ def test_the_front_page_loads_no_chart_before_a_reader_comes_to_it(open_committe
     assert opened.messages == []
 
 
-def test_a_chart_of_the_front_page_tells_values_and_opens_an_implementation(open_committed):
-    page = open_committed().goto("index.html#attention")
-    line = page.locator('svg.panel[aria-label^="Attention"] .series--mem-efficient-attention--nvidia-h200')
-    marker = line.locator("use").nth(2)
-    marker.scroll_into_view_if_needed()
-    marker.hover(force=True)
-
-    expect(page.locator(".kbt-tooltip .title")).to_have_text("MemEff (PyTorch SDPA)")
-    expect(page.locator(".kbt-tooltip .value")).to_contain_text("ms")
-    marker.click(force=True)
-    page.wait_for_url("**/flash_attn/impls/mem_efficient_attention.html")
-
-
-def test_the_chart_has_the_full_width_and_the_table_below_it_is_open(open_committed):
+def test_a_chart_of_the_front_page_has_the_full_width_tells_values_and_opens_an_implementation(
+    open_committed,
+):
     page = open_committed().goto("index.html#attention")
     section = page.locator("section.operator", has=page.locator(ATTENTION))
     chart, table = section.locator("svg.panel").first, section.locator("table").first
-
     expect(chart).to_be_visible()
     assert chart.bounding_box()["width"] >= 0.95 * table.bounding_box()["width"] >= 1000
     expect(table.get_by_role("row", name="Gluon Attention")).to_contain_text("Our warp-specialized kernel")
     assert table.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
+
+    line = page.locator('svg.panel[aria-label^="Attention"] .series--mem-efficient-attention--nvidia-h200')
+    marker = line.locator("use").nth(2)
+    marker.scroll_into_view_if_needed()
+    marker.hover(force=True)
+    expect(page.locator(".kbt-tooltip .title")).to_have_text("MemEff (PyTorch SDPA)")
+    expect(page.locator(".kbt-tooltip .value")).to_contain_text("ms")
+    marker.click(force=True)
+    page.wait_for_url("**/flash_attn/impls/mem_efficient_attention.html")
 
 
 def test_the_switch_shows_one_device_in_all_sections_and_is_part_of_the_link(open_committed):
@@ -85,28 +82,20 @@ def test_the_switch_needs_no_script(open_committed):
     expect(page.get_by_role("searchbox")).to_be_hidden()
 
 
-@pytest.mark.parametrize(
-    ("words", "target"),
-    [
+def test_the_search_finds_operators_implementations_and_models_or_says_that_it_found_nothing(open_committed):
+    opened = open_committed()
+    for words, target in (
         ("rotary position", "rotary/index.html"),
         ("LIGER rotary", "rotary/impls/liger_rotary.html"),
         ("70b", "models/llama-3.1-70b.html"),
-    ],
-)
-def test_the_search_finds_operators_implementations_and_models(open_committed, words, target):
-    page = open_committed().goto("index.html")
-    page.get_by_role("searchbox").fill(words)
-
-    page.locator(f'.found a[href$="{target}"]').click()
-    page.wait_for_url(f"**/{target}")
-
-
-def test_a_search_without_a_result_says_so(open_committed):
-    page = open_committed().goto("index.html")
-    page.get_by_role("searchbox").fill("no such kernel")
-
-    expect(page.locator(".switches output")).to_have_text("0 found")
-    expect(page.locator(".found a")).to_have_count(0)
+    ):
+        page = opened.goto("index.html")
+        page.get_by_role("searchbox").fill("no such kernel")
+        expect(page.locator(".switches output")).to_have_text("0 found")
+        expect(page.locator(".found a")).to_have_count(0)
+        page.get_by_role("searchbox").fill(words)
+        page.locator(f'.found a[href$="{target}"]').click()
+        page.wait_for_url(f"**/{target}")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
