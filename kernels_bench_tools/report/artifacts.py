@@ -32,8 +32,10 @@ _DATA = {"csv", "json", "jsonl"}
 _SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
 MAX_TEXT = 100_000
 """Largest Markdown file in bytes that a page shows; a larger one is a link."""
-ACTIVE = {"htm", "html", "shtml", "xht", "xhtml", "xml"}
-"""Files that a browser would show with their scripts, as pages of the site."""
+ACTIVE = {"htm", "html", "shtml", "xht", "xhtml", "xml"} | {
+    *("atom", "mathml", "mml", "rdf", "rss", "wsdl", "xpdl", "xsd", "xsl", "xslt")
+}
+"""Files that a browser would show with their scripts, as pages of the site: also each that servers call ``*+xml``."""
 _ACTIVE_SVG = re.compile(
     rb"""<(?!/?(?:svg|g|a|defs|path|text|tspan|use|title|desc|style|rect|circle|line|polyline|polygon)[\s/>])
     (?!\?xml\ version="1\.0"\ encoding="utf-8"\?>) | \bon\w+\s*= | href\s*=\s*(?!"(?:\#|https?://|[^":&]*"))""",

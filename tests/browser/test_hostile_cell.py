@@ -41,7 +41,7 @@ attack, svg, names = json.loads({literals!r})
 print(attack); print(attack, file=sys.stderr)
 os.write(1, b"\\xff\\xfe\\x00 \\x1b]0;title\\x07 " + attack.encode() + bytes(range(256)))
 open("figure.svg", "w").write(svg)
-for ending in ("html", "xhtml", "xml"):
+for ending in ("html", "xhtml", "xml", "atom"):
     open("page." + ending, "w").write(
         "<html xmlns='http://www.w3.org/1999/xhtml'><head/><body><p id='read'>words</p><script>window.taken = 17;"
         "top.taken = 18; top.location = 'https://taken.example'</script></body></html>")
@@ -113,7 +113,7 @@ def test_no_page_does_what_a_hostile_cell_wants(
     assert {path.name: visit(path) for path in pages} == {path.name: [] for path in pages}
 
 
-@pytest.mark.parametrize("name", ["figure.svg", "page.html", "page.xhtml", "page.xml"])
+@pytest.mark.parametrize("name", ["figure.svg", "page.html", "page.xhtml", "page.xml", "page.atom"])
 def test_a_file_that_is_opened_by_itself_runs_no_script(
     hostile_site: Path, browser: Browser, visit: Callable[[Path], list[object]], name: str
 ) -> None:
