@@ -400,5 +400,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return a sentence that suggests the known name most similar to ``name``; ``otherwise`` if none is close."""
     from difflib import get_close_matches  # not above: only error messages need it
 
-    match = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    listed = sorted(known)
+    match = [] if name in listed else get_close_matches(name, listed, n=1, cutoff=0.6)
     return f"Did you mean {match[0]!r}?" if match else otherwise
