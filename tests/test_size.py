@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_870,
+    "kernels_bench_tools": 41_770,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_500,
     "kernels_bench_tools/cluster": 760,
@@ -17,14 +17,14 @@ LINES = {
     "kernels_bench_tools/measure": 7_250,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_140,
-    "kernels_bench_tools/operators": 2_670,
+    "kernels_bench_tools/operators": 3_560,
     "kernels_bench_tools/records": 2_810,
     "kernels_bench_tools/report": 2_970,
     "kernels_bench_tools/results": 5_010,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_380,
+    "tests": 34_720,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

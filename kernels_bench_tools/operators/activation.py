@@ -1,8 +1,9 @@
-"""Activation functions of feed-forward layers: SwiGLU, GELU (tanh) and GELU (erf)."""
+"""Activation functions of feed-forward layers: SwiGLU, GELU (tanh) and GELU (erf), SiLU, QuickGELU and GeGLU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -17,15 +18,24 @@ from kernels_bench_tools.measure.operator import (
     Tolerance,
     Workload,
     dtype_tolerance,
+    eps_of,
     model_sets,
 )
 
 AXES = ("function", "tokens", "hidden_dim")
-GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
-APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
-"""The ``approximate`` argument of ``torch.nn.functional.gelu``."""
-FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
-"""By ``approximate``; exponential, division, tanh and erf count as one operation each."""
+GROUPS = {
+    "swiglu": "SwiGLU",
+    "gelu_tanh": "GELU (tanh)",
+    "gelu": "GELU (erf)",
+    "silu": "SiLU",
+    "quick_gelu": "QuickGELU",
+    "geglu": "GeGLU",
+}
+KINDS = {**{function: function for function in GROUPS}, "swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
+"""The second argument: that of ``torch.nn.functional.gelu`` for its two forms, none for SwiGLU."""
+GATED = ("", "geglu")
+FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5, "silu": 4, "quick_gelu": 5, "geglu": 10}
+"""By kind; exponential, division, tanh and erf count as one operation each."""
 ODD_SIZES = ((5, 1000), (3, 769), (2, 5000))
 """Rows of 5000 columns are whole tiles and a rest, also for tiles of 2048 and 4096."""
 
@@ -36,32 +46,43 @@ CPU: Sizes = ((64, 1024), (256, 1024))
 SMOKE: Sizes = ((16, 256),)
 
 
-def reference(x: Tensor, approximate: str = "") -> Tensor:
-    """Return SwiGLU of ``x`` (tokens, 2 * hidden_dim), gate first; with ``approximate``, GELU of (tokens, hidden_dim)."""
-    if approximate:
-        return functional.gelu(x, approximate=approximate)
+def reference(x: Tensor, kind: str = "") -> Tensor:
+    """Return the activation of ``x`` (tokens, hidden_dim); SwiGLU and GeGLU are of (tokens, 2 * hidden_dim), gate first."""
+    if kind == "geglu":
+        gate, up = x.chunk(2, dim=-1)
+        return functional.gelu(gate, approximate="tanh") * up
+    if kind == "silu":
+        return functional.silu(x)
+    if kind == "quick_gelu":
+        return x * torch.sigmoid(1.702 * x)
+    if kind:
+        return functional.gelu(x, approximate=kind)
     return gated(*x.chunk(2, dim=-1))
 
 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
-    """Return ``(x,)`` for SwiGLU, ``(x, approximate)`` for GELU; ``x`` is normally distributed."""
-    approximate = APPROXIMATE[str(workload.axes["function"])]
-    shape = (int(workload.axes["tokens"]), int(workload.axes["hidden_dim"]) * (1 if approximate else 2))
+    """Return ``(x,)`` for SwiGLU, ``(x, kind)`` for others; ``x`` is normally distributed."""
+    kind = KINDS[str(workload.axes["function"])]
+    shape = (int(workload.axes["tokens"]), int(workload.axes["hidden_dim"]) * (2 if kind in GATED else 1))
     x = helpers.random_tensors([shape], workload.torch_dtype, device, seed)
-    return (*x, approximate) if approximate else x
+    return (*x, kind) if kind else x
+
+
+def kind_of(inputs: Inputs) -> str:
+    return str(inputs[1]) if len(inputs) > 1 else ""
 
 
 def output_shape(inputs: Inputs) -> tuple[int, int]:
-    """Return the result's shape: half of the columns for SwiGLU."""
-    x, *rest = inputs
-    return x.shape[0], x.shape[1] if rest else x.shape[1] // 2
+    """Return the result's shape: half of the columns of what is gated."""
+    x = inputs[0]
+    return x.shape[0], x.shape[1] // (2 if kind_of(inputs) in GATED else 1)
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     x, *rest = inputs
     stretch = torch.full_like(x[:1], 50.0)
-    if not rest:
-        stretch[:, x.shape[-1] // 2 :] = 1.0  # SwiGLU: the gate only, so that the result fits into float16
+    if kind_of(inputs) in GATED:
+        stretch[:, x.shape[-1] // 2 :] = 1.0  # the gate only, so that the result fits into float16
     yield "large values", (x * stretch, *rest)  # exp and x³ overflow, the result does not
     yield "spikes", (helpers.spikes(x), *rest)
     yield "column-major", (helpers.transposed(x), *rest)
@@ -90,17 +111,26 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=dtype_tolerance(dtype).rtol, atol=dtype_tolerance(torch.float32).atol)
 
 
+def quick_tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return a tolerance that allows for ``1.702 * x`` rounded to half precision: results at negative inputs are around -0.1."""
+    return replace(tolerance(dtype), atol=max(tolerance(dtype).atol, eps_of(dtype) / 2))
+
+
 def count_flops(inputs: Inputs) -> int:
-    x, *rest = inputs
-    return FLOPS_PER_OUTPUT[rest[0] if rest else ""] * x.numel() // (1 if rest else 2)
+    rows, columns = output_shape(inputs)
+    return FLOPS_PER_OUTPUT[kind_of(inputs)] * rows * columns
 
 
 def _name(function: str, tokens: int, hidden_dim: int) -> str:
     return f"{GROUPS[function].replace(' (', '_').rstrip(')')}_T{tokens}_D{hidden_dim}"
 
 
-def _workloads(swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "") -> list[Workload]:
-    return helpers.make_workloads(AXES, _name, dtype, prefix, swiglu, gelu, gelu, groups=GROUPS)
+def _workloads(
+    swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "", others: Sizes = ()
+) -> list[Workload]:
+    return helpers.make_workloads(
+        AXES, _name, dtype, prefix, swiglu, gelu, gelu, *[others] * (len(GROUPS) - 3), groups=GROUPS
+    )
 
 
 OPERATOR = Operator(
@@ -110,13 +140,21 @@ OPERATOR = Operator(
     workload_sets={
         # The SwiGLU sizes are those of huggingface/kernels-benchmarks.
         "default": _workloads(PEER, PEER, "bfloat16"),
-        "large": _workloads(LARGE, ((4096, 4096), (16384, 4096), LARGE[1]), "bfloat16"),
-        "decode": _workloads([(n, 11008) for n in (1, 8, 64)], [(n, 16384) for n in (1, 8, 64)], "bfloat16"),
+        # The others are 32 images in CLIP's large encoder, and the width of Gemma 2 9B.
+        "large": _workloads(
+            LARGE, ((4096, 4096), (16384, 4096), LARGE[1]), "bfloat16", others=((8224, 4096), LARGE[1])
+        ),
+        "decode": _workloads(
+            [(n, 11008) for n in (1, 8, 64)],
+            [(n, 16384) for n in (1, 8, 64)],
+            "bfloat16",
+            others=((1, 14336), (64, 14336)),
+        ),
         # Sizes and dtype of TrainScale.
         "trainscale": _workloads(((2048, 11008),), ((4096, 4096), (16384, 4096)), "float16", "trainscale_"),
-        "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
+        "cpu": _workloads(CPU, CPU, "float32", "cpu_", CPU),
         "cpu_bfloat16": _workloads(CPU, CPU, "bfloat16", "cpu_bf16_"),
-        "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
+        "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_", SMOKE),
         **model_sets("activation", AXES, _name),
     },
     inputs=make_inputs,
@@ -129,6 +167,7 @@ OPERATOR = Operator(
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64),
     nonfinite={"nan": (0,), "inf": (0,)},  # -inf may become NaN, as in torch, or 0
+    variants={GROUPS["quick_gelu"]: {"tolerance": quick_tolerance}},
     gradients=(0,),
     gradient_slices=helpers.row_slices,
     layouts={

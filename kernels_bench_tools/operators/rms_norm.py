@@ -1,9 +1,10 @@
-"""Root mean square normalization over the last axis, optionally of a sum with a residual."""
+"""Root mean square normalization over the last axis, optionally of a sum with a residual, or with a gate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,16 @@ def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: fl
         return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
     hidden = x + residual
     return torch.nn.functional.rms_norm(hidden, x.shape[-1:], weight, eps), hidden
+
+
+def gated(x: Tensor, gate: Tensor, weight: Tensor, eps: float = EPSILON) -> Tensor:
+    """Return the norm of ``x``, times ``silu(gate)``, as in Qwen3-Next."""
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps) * torch.nn.functional.silu(gate)
+
+
+def gate_first(x: Tensor, gate: Tensor, weight: Tensor, eps: float = EPSILON) -> Tensor:
+    """Return the norm of ``x * silu(gate)``, as in Mamba-2."""
+    return torch.nn.functional.rms_norm(x * torch.nn.functional.silu(gate), x.shape[-1:], weight, eps)
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
@@ -66,6 +77,41 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "padded rows", (helpers.padded_rows(x), weight, padded, eps)
     shapes = (*ODD_SHAPES, (1, 1, x.shape[-1]))
     yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
+
+
+def gated_inputs(workload: Workload, device: str, seed: int) -> Inputs:
+    """Return random ``x``, ``gate`` like ``x``, ``weight`` and eps."""
+    x, weight, _, eps = make_inputs(workload, device, seed)
+    (gate,) = helpers.random_tensors([x.shape], x.dtype, device, seed + 1)
+    return x, gate, weight, eps
+
+
+def gated_edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    x, gate, weight, eps = inputs
+    yield "tiny values", (x * 1e-3, gate, weight, eps)
+    yield f"eps {OTHER_EPSILON:g}", (x * 1e-3, gate, weight, OTHER_EPSILON)
+    yield "zero rows", (torch.zeros_like(x), gate, weight, eps)
+    yield "large gates", (x, gate * 50, weight, eps)  # their exponential overflows
+    yield "spikes", (helpers.spikes(x), gate, weight, eps)
+    yield "padded rows", (*helpers.padded_differently(x, gate), weight, eps)
+    yield from helpers.odd_shapes(workload, AXES[1:], ODD_SHAPES, gated_inputs, x.device)
+
+
+def _gated_layout(formula: Callable[..., Tensor]) -> dict[str, Any]:
+    """Return what differs where implementations are called with a gate."""
+    return {
+        "inputs": gated_inputs,
+        "reference": formula,
+        "baseline": lambda x, *rest: formula(x.float(), *map(_in_single, rest)).to(x.dtype),
+        "flops": lambda inputs: (FLOPS_PER_ELEMENT + 5) * inputs[0].numel(),
+        "edge_cases": gated_edge_cases,
+        "gradients": (),
+        "parameters": (2,),
+    }
+
+
+def _in_single(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) else value
 
 
 def count_flops(inputs: Inputs) -> int:
@@ -111,6 +157,10 @@ OPERATOR = Operator(
     nonfinite=helpers.any_number(0),
     gradients=(0, 1),
     parameters=(1,),
+    layouts={
+        name: {GROUPS["rms_norm"]: _gated_layout(formula)}
+        for name, formula in (("gated", gated), ("gate_first", gate_first))
+    },
     # With a residual, the bytes of a backward pass depend on what the forward pass saved: no backward mode.
     variants={GROUPS["add_rms_norm"]: {"outputs": (Output("out"), Output("residual")), "gradients": ()}},
 )

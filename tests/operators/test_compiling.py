@@ -48,6 +48,10 @@ for columns in (4096, 20000):  # in registers and in chunks
     f(x(4, columns), weight{bias}, tile=pinned(2, 4))
     backward(f(x(4, columns, leaf=True), x(columns, leaf=True){bias}))
 """
+GATED_NORM = """
+for rows, columns in ((4, 5120), (4096, 128)):
+    cell.{name}(x(rows, columns), x(rows, columns), x(columns))
+"""
 CALLS: dict[tuple[str, str], str] = {
     ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight"),
     ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="")
@@ -121,6 +125,40 @@ for block in ((1, 4096), (1, 128), (128, 128)):
     cell.triton_fp8_quant(x(256, 4096), *block)
 cell.triton_fp8_quant(x(2, 20000), 1, 20000)
 """,
+    ("activation", "triton_activations"): """
+for kind in ("silu", "quick_gelu", "geglu"):
+    cell.triton_activations(x(4, 11008), kind)
+""",
+    ("rms_norm", "triton_gated_rms_norm"): GATED_NORM.format(name="triton_gated_rms_norm"),
+    ("rms_norm", "triton_gate_first_rms_norm"): GATED_NORM.format(name="triton_gate_first_rms_norm"),
+    ("selective_scan", "triton_selective_scan"): """
+single = dict(dtype=torch.float32)
+for tokens, state in ((512, None), (1, x(1, 64, 16, **single))):
+    of_token, of_state, channel = x(1, 64, tokens), x(1, 16, tokens), x(64, **single)
+    cell.triton_selective_scan(
+        of_token, of_token, x(64, 16, **single), of_state, of_state, channel, of_token, channel, state
+    )
+""",
+    ("gated_delta_rule", "triton_gated_delta_rule"): """
+for dtype, tokens, state in (
+    (torch.bfloat16, 512, None), (torch.float32, 512, None), (torch.bfloat16, 1, x(1, 8, 128, 128, dtype=torch.float32))
+):
+    values, numbers = x(1, tokens, 8, 128, dtype=dtype), x(1, tokens, 8, dtype=dtype)
+    cell.triton_gated_delta_rule(values, values, values, numbers.float(), numbers, state)
+""",
+    ("ssd_scan", "triton_ssd_scan"): """
+for dtype, tokens, state in (
+    (torch.bfloat16, 512, None), (torch.float32, 512, None), (torch.bfloat16, 1, x(1, 8, 64, 128, dtype=torch.float32))
+):
+    head, group = x(8, dtype=torch.float32), x(1, tokens, 2, 128, dtype=dtype)
+    value, steps = x(1, tokens, 8, 64, dtype=dtype), x(1, tokens, 8, dtype=dtype)
+    cell.triton_ssd_scan(value, steps, head, group, group, head, head, state)
+""",
+    ("deformable_attention", "triton_deformable_attention"): """
+sizes = torch.tensor([[100, 134], [50, 67]])
+value, locations = x(1, 16750, 8, 32, dtype=torch.float32), x(1, 300, 8, 2, 4, 2, dtype=torch.float32)
+cell.triton_deformable_attention(value, sizes, sizes[:, 0], locations, locations[..., 0])
+""",
 }
 
 
@@ -134,7 +172,7 @@ def test_every_kernel_compiles_for_a_hopper_gpu(
     printed = compiler.run(tmp_path, f"{PRELUDE}{CALLS[operator, name]}\nprint(*sorted(kernels))")
 
     functions = re.findall(r"^@(?:triton|gluon)\.jit.*\ndef (\w+)\(", code, re.M)
-    # Kernels are launched with a grid in brackets. What is called, or given with its arguments to a group of warps, is part
+    # Kernels are launched with a grid in brackets. What is called, or given to a scan or to a group of warps, is part
     # of one.
-    kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}(\(|, \()", code)]
+    kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}(\(|, \(|\))", code)]
     assert printed.split() == sorted(kernels)

@@ -25,9 +25,17 @@ def functions_of(operator: str, name: str) -> dict[str, str]:
         ("decoder_layer/triton_layer", "rms_norm/triton_rms_norm", "_load _load_once_more _store _rms_norm"),
         ("decoder_layer/triton_layer", "activation/triton_swiglu", "_silu_times_up"),
         ("decoder_layer/triton_layer", "rotary/triton_rotary", "_offsets _inside _store_rotated _rotary"),
+        ("llama4_moe/triton_llama4_moe", "grouped_gemm/triton_grouped", "_grouped _tile triton_grouped"),
+        ("llama4_moe/triton_llama4_moe", "activation/triton_swiglu", "tile_of _silu_times_up _forward"),
         ("mlp/triton_swiglu_mlp", "activation/triton_swiglu", "tile_of _silu_times_up _forward"),
         ("moe/triton_moe", "grouped_gemm/triton_grouped", "_grouped _tile triton_grouped"),
         ("moe/triton_moe", "activation/triton_swiglu", "tile_of _silu_times_up _forward"),
+        (
+            "rms_norm/triton_gated_rms_norm",
+            "rms_norm/triton_gate_first_rms_norm",
+            "tile_of _gated_norm _rows_of",
+        ),
+        ("ssd_scan/triton_ssd_scan", "selective_scan/triton_selective_scan", "_softplus"),
     ],
 )
 def test_copied_functions_are_those_of_the_original(copy: str, original: str, names: str) -> None:

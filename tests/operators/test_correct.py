@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from formulas import FP8, activation, cross_entropy, embedding, fp8_quant, rms_norm
-from implementations import assert_correct, find, function_of, judge
+from formulas import (
+    FP8,
+    activation,
+    cross_entropy,
+    deformable_attention,
+    embedding,
+    fp8_quant,
+    rms_norm,
+)
+from implementations import assert_correct, find, function_of, judge, judge_on, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 
@@ -16,13 +24,17 @@ from kernels_bench_tools.records.record import Flag
 
 ALL, TWO, SINGLE = ("float32", "bfloat16", "float16"), ("float32", "bfloat16"), ("float32",)
 ACTIVATION = ("SwiGLU", "GELU (tanh)", "GELU (erf)")
+OTHERS = ("SiLU", "QuickGELU", "GeGLU")
+SCANS = ("Prefill", "Step")
 CROSS_ENTROPY = ("Forward", "Forward with gradients")
 FP8_QUANT = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
 RMS_NORM = ("RMSNorm", "RMSNorm with residual")
 
 # Operator; notebook of the implementation, or a formula; groups; types; axes of the smoke workload that are changed.
 CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...], dict[str, Any]]] = [
-    ("activation", activation, ACTIVATION, ALL, {}),
+    ("activation", activation, (*ACTIVATION, *OTHERS), ALL, {}),
+    ("activation", "torch_activations", OTHERS, ALL, {}),
+    ("activation", "torch_compiled_activations", OTHERS, SINGLE, {}),
     ("activation", "torch_swiglu", ACTIVATION[:1], ALL, {}),
     ("activation", "torch_gelu", ACTIVATION[1:], ALL, {}),
     ("activation", "torch_compiled_swiglu", ACTIVATION[:1], SINGLE, {}),
@@ -47,6 +59,14 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
         for name in ("torch_layer", "torch_compiled_layer")
         for axes in ({}, {"kind": "qwen3", "residual": False, "sequences": 3, "tokens": 1}, {"kind": "qwen2"})
     ),
+    *(
+        ("deformable_attention", name, ("",), SINGLE, {})
+        for name in (
+            deformable_attention,
+            "torch_deformable_attention",
+            "torch_compiled_deformable_attention",
+        )
+    ),
     ("embedding", embedding, ("",), ALL, {}),
     ("embedding", "torch_embedding", ("",), ALL, {}),
     ("embedding", "torch_compiled_embedding", ("",), ALL, {}),
@@ -57,11 +77,18 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
         ("fp8_quant", function, FP8_QUANT, ALL, {"tokens": 130, "hidden_dim": 520})
         for function in (fp8_quant, "torch_fp8_quant", "torch_compiled_fp8_quant")
     ),
+    ("gated_delta_rule", "torch_gated_delta_rule", SCANS, TWO, {}),
+    ("gated_delta_rule", "torch_compiled_gated_delta_rule", SCANS[1:], TWO, {}),
     ("grouped_gemm", "torch_grouped_mm", ("",), TWO, {}),
     ("grouped_gemm", "torch_loop", ("",), TWO, {}),
     ("kv_store", "torch_index_copy", ("",), TWO, {}),
     ("kv_store", "torch_index_put", ("",), TWO, {}),
     ("layer_norm", "torch_layer_norm", ("",), ALL, {}),
+    *(
+        ("llama4_moe", name, ("",), TWO, {"routing": routing})
+        for name in ("torch_llama4_moe", "torch_all_experts_llama4_moe")
+        for routing in ("uniform", "skewed")
+    ),
     ("matmul", "torch_matmul", ("Linear", "Linear with bias"), ALL, {}),
     ("mlp", "torch_mlp", ("",), TWO, {}),
     ("moe", "torch_moe", ("",), TWO, {}),
@@ -74,6 +101,10 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
     ("rotary", "torch_rotary", ("",), ALL, {}),
     ("rotary", "torch_rotary", ("",), ALL, {"seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}),
     ("rotary", "torch_compiled_rotary", ("",), SINGLE, {}),
+    ("selective_scan", "torch_selective_scan", SCANS, TWO, {}),
+    ("selective_scan", "torch_compiled_selective_scan", SCANS, TWO, {}),
+    ("ssd_scan", "torch_ssd_scan", SCANS, TWO, {}),
+    ("ssd_scan", "torch_compiled_ssd_scan", SCANS[1:], TWO, {}),
 ]
 REFUSED = {"torch_index_copy": ["heads first in memory", "a block's keys and values side by side"]}
 """Edge cases that an implementation refuses to compute; all others are computed."""
@@ -121,6 +152,51 @@ def test_the_blocks_of_the_models_compute_what_the_operators_compute() -> None:
     x, logits, w13, w2, top_k = inputs("moe")
     found = functional_call(FusedMoE(6, top_k, 64, 48), {"w13_weight": w13, "w2_weight": w2}, (x, logits))
     torch.testing.assert_close(found, find_operator("moe").reference(x, logits, w13, w2, top_k))
+
+
+@pytest.mark.parametrize("name", ["torch_", "torch_compiled_"])
+@pytest.mark.parametrize("layout", ["gated", "gate_first"])
+@pytest.mark.parametrize("dtype", TWO)
+def test_a_norm_with_a_gate_is_correct(name: str, layout: str, dtype: str) -> None:
+    operator = find_operator("rms_norm").adapted(layout=layout)
+    workload = smoke_workload(operator, f"RMSNorm, {layout.replace('_', ' ')}", dtype)
+
+    assert_correct(judge_on(workload, operator, function_of("rms_norm", f"{name}{layout}_rms_norm")))
+    for other in ("gated", "gate_first"):
+        formula = (
+            find_operator("rms_norm")
+            .adapted(layout=other)
+            .for_workload(
+                smoke_workload(
+                    find_operator("rms_norm").adapted(layout=other), f"RMSNorm, {other.replace('_', ' ')}"
+                )
+            )
+            .reference
+        )
+        assert judge_on(workload, operator, formula).ok is (other == layout)
+
+
+@pytest.mark.parametrize("name", ["selective_scan", "gated_delta_rule", "ssd_scan"])
+def test_a_scan_is_as_many_steps(name: str) -> None:
+    operator = find_operator(name)
+    workload = smoke_workload(operator, "Prefill")
+    *inputs, state = (
+        one.double() if isinstance(one, Tensor) else one for one in operator.inputs(workload, "cpu", 0)
+    )
+    axis = 2 if name == "selective_scan" else 1
+    of_tokens = [isinstance(one, Tensor) and one.dim() > 2 for one in inputs]
+    expected, last = operator.reference(*inputs, state)
+
+    outputs = []
+    for token in range(70):
+        given = [
+            one.narrow(axis, token, 1) if along else one for one, along in zip(inputs, of_tokens, strict=True)
+        ]
+        out, state = function_of(name, f"torch_{name}")(*(one.float() for one in given), state)
+        outputs.append(out)
+
+    torch.testing.assert_close(torch.cat(outputs, axis).double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(state.double(), last, rtol=1e-5, atol=1e-6)
 
 
 def test_the_reference_of_a_convolution_is_the_formula() -> None:

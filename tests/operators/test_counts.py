@@ -29,6 +29,8 @@ COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
     ("activation", "SwiGLU", "bfloat16", {}, 16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 5),
     ("activation", "GELU (tanh)", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 9),
     ("activation", "GELU (erf)", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 5),
+    ("activation", "SiLU", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 4),
+    ("activation", "GeGLU", "bfloat16", {}, 16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 10),
     ("causal_conv1d", "", "float32", {}, (512 + 8 * 5) * 4, 512 * 4, 512 * (8 + 4)),
     ("causal_conv1d", "", "float32", {"width": 2, "activation": "none"}, (512 + 24) * 4, 512 * 4, 512 * 4),
     (
@@ -62,6 +64,13 @@ COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
         3 * 4 * 64 * 2,
         4 * PAIRS * 4 * 64,
     ),
+    # Two maps of 8 x 10 and 4 x 5, with two images, 20 queries, two heads and four points.
+    (
+        *("deformable_attention", "", "float32", {}),
+        4 * (2 * 100 * 32 + 2 * 20 * 2 * 2 * 4 * 3) + 2 * 2 * 8 + 2 * 8,
+        4 * 2 * 20 * 32,
+        2 * 20 * 2 * 2 * 4 * 16 * 8,
+    ),
     ("fp8_gemm", "Row-wise", "", {}, FP8[0] + 4 * (16 + 384), FP8[1], FP8[2]),
     ("fp8_gemm", "Blocks of 128", "", {}, FP8[0] + 4 * (16 * 2 + 3 * 2), FP8[1], FP8[2]),
     # Of one byte, when they are written.
@@ -83,6 +92,13 @@ COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
         QUANTIZED * 2,
         QUANTIZED + 2 * 5 * 4,
         QUANTIZED * 4,
+    ),
+    # One token of two sequences, whose states of two heads are read and written.
+    (
+        *("gated_delta_rule", "Step", "bfloat16", {}),
+        2 * (4 * 3 * 32 + 4) + 4 * (4 + 4 * 32 * 32),
+        2 * 4 * 32 + 4 * 4 * 32 * 32,
+        7 * 4 * 32 * 32,
     ),
     ("grouped_gemm", "", "bfloat16", {}, 2 * (24 * 128 + 3 * 64 * 128) + 12, 2 * 24 * 64, 2 * 24 * 128 * 64),
     # Only weights of experts with rows.
@@ -111,8 +127,25 @@ COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
         2 * 3 * 40 * 128 * 2,
         2 * 3 * 40 * 64 * 6,
     ),
+    # A sequence has no state at its start.
+    (
+        *("selective_scan", "Prefill", "bfloat16", {}),
+        2 * 2 * 70 * (3 * 8 + 2 * 16) + 4 * 8 * (16 + 2),
+        2 * 2 * 8 * 70 + 4 * 2 * 8 * 16,
+        2 * 8 * 70 * (7 * 16 + 10),
+    ),
+    (
+        *("ssd_scan", "Step", "bfloat16", {}),
+        2 * 2 * (4 * 16 + 4 + 2 * 2 * 32) + 4 * (3 * 4 + 2 * 4 * 16 * 32),
+        2 * 2 * 4 * 16 + 4 * 2 * 4 * 16 * 32,
+        2 * 4 * 16 * (5 * 32 + 3),
+    ),
 ]
-STORED = {"fp8_gemm": torch_linear, "fp8_quant": fp8_quant}
+STORED = {
+    "fp8_gemm": torch_linear,
+    "fp8_quant": fp8_quant,
+    **{name: find_operator(name).baseline for name in ("gated_delta_rule", "selective_scan", "ssd_scan")},
+}
 """What returns results in the types that they are stored in, which the references do not."""
 
 

@@ -102,6 +102,28 @@ def test_only_slots_of_new_tokens_change_in_the_cache(name: str) -> None:
     assert all(row.sum() == 3 for row in changed), slots
 
 
+@pytest.mark.parametrize(("routing", "least", "most"), [("uniform", 180, 320), ("skewed", 650, 820)])
+def test_skewed_routing_gives_the_first_expert_most_tokens(routing: str, least: int, most: int) -> None:
+    operator = find_operator("llama4_moe")
+    workload = smoke_workload(operator, dtype="bfloat16", tokens=2000, experts=8, routing=routing)
+    logits = operator.inputs(workload, "cpu", 0)[1]
+
+    assert least < logits.argmax(-1).bincount(minlength=8)[0] < most
+    assert (logits.sort(dim=-1).values.diff() > 0).all()
+
+
+def test_points_are_around_their_query_and_weights_have_a_sum_of_one() -> None:
+    operator = find_operator("deformable_attention")
+    inputs = operator.inputs(smoke_workload(operator, queries=200), "cpu", 0)
+    value, shapes, starts, locations, weights, _ = inputs
+
+    assert (shapes.prod(1).sum(), starts.tolist()) == (value.shape[1], [0, 80])
+    pixels = (locations - locations.mean((2, 3, 4), keepdim=True)) * shapes.flip(1)[:, None]
+    assert 1.5 < pixels.std() < 2.5
+    assert 0.02 < ((locations < 0) | (locations > 1)).any(-1).float().mean() < 0.6
+    torch.testing.assert_close(weights.sum((3, 4)), torch.ones(2, 200, 2))
+
+
 @pytest.mark.parametrize("experts", [5, 8, 128])
 def test_the_logits_of_a_router_differ_after_rounding_and_nothing_is_prepared_of_them(experts: int) -> None:
     operator = find_operator("moe")

@@ -11,7 +11,7 @@ with torch.no_grad():
         judge(operator, replace(workload, dtype="float16"), kernel)
 """
 ACTIVATION = """
-for workload in operator.workloads("smoke"):
+for workload in operator.workloads("smoke", {"function": ("swiglu", "gelu_tanh", "gelu")}):
     if ("swiglu" in sys.argv[2]) != (workload.group == "SwiGLU"):
         continue
     # Edge cases in the type with the smallest range; then unfinished tiles, a single row, and rows that share a tile.
@@ -23,7 +23,48 @@ for workload in operator.workloads("smoke"):
         of = operator if dtype == "float16" else replace(operator, edge_cases=no_edge_cases)
         judge(of, case, kernel)
 """
+SCANNED = """
+import numpy
+from triton.runtime import interpreter
+
+
+def scan(self, given):
+    # The interpreter combines one number at a time: here it is all that are at one place of the axis.
+    columns = [numpy.moveaxis(one.handle.data, self.axis, 0) for one in given]
+    found, before = [numpy.empty_like(one) for one in columns], ()
+    for place in range(len(columns[0])):
+        now = tuple(self.to_tensor(column[place], one.dtype) for column, one in zip(columns, given))
+        before = self.combine_fn.fn(*before, *now) if before else now
+        for result, one in zip(found, before):
+            result[place] = one.handle.data
+    return [self.to_tensor(numpy.moveaxis(one, 0, self.axis).copy(), like.dtype) for one, like in zip(found, given)]
+
+
+interpreter.ScanOps.generic_scan = scan
+with torch.no_grad():
+    for workload in operator.workloads("smoke"):
+        for dtype in ("float32", "float16"):  # products of bfloat16 are wrong in the interpreter
+            judge(operator, replace(workload, dtype=dtype), kernel)
+"""
+GATED = """
+operator = operator.adapted(layout=sys.argv[2].removeprefix("triton_").removesuffix("_rms_norm"))
+with torch.no_grad():
+    for workload in operator.workloads("smoke"):
+        judge(operator, replace(workload, dtype="float16"), kernel)
+"""
 SCRIPTS: dict[tuple[str, str], str] = {
+    ("activation", "triton_activations"): """
+for workload in operator.workloads("smoke", {"function": ("silu", "quick_gelu", "geglu")}):
+    for dtype in ("float16", "bfloat16"):
+        judge(operator, replace(workload, dtype=dtype), kernel)
+""",
+    ("deformable_attention", "triton_deformable_attention"): "judge(operator, smoke, kernel)",
+    ("gated_delta_rule", "triton_gated_delta_rule"): SCANNED,
+    ("llama4_moe", "triton_llama4_moe"): IN_HALF,
+    ("rms_norm", "triton_gate_first_rms_norm"): GATED,
+    ("rms_norm", "triton_gated_rms_norm"): GATED,
+    ("selective_scan", "triton_selective_scan"): SCANNED,
+    ("ssd_scan", "triton_ssd_scan"): SCANNED,
     ("activation", "triton_gelu"): ACTIVATION,
     ("activation", "triton_swiglu"): ACTIVATION,
     ("grouped_gemm", "triton_grouped"): IN_HALF,

@@ -29,6 +29,8 @@ ELEMENTS = "measure.inputs.SLICE_ELEMENTS"
         ("paged_attention", "", "fwd", ELEMENTS, 2**24, 3),
         ("rotary", "", "fwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
         ("rotary", "", "bwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
+        ("selective_scan", "Prefill", "fwd", ELEMENTS, 3 * 2 * 70 * 16, 3),
+        ("selective_scan", "Step", "fwd", ELEMENTS, 9 * 2 * 16, 3),
         *(("embedding", "", mode, ELEMENTS, most, None) for mode in ("fwd", "bwd") for most in (700, 1)),
         *(
             ("fp8_gemm", group, "fwd", "operators.fp8_gemm.WEIGHTS_AT_ONCE", 5 * 256, None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from formulas import FP8, activation, cross_entropy, fp8_quant, rms_norm, spread
+from formulas import FP8, activation, cross_entropy, deformable_attention, fp8_quant, rms_norm, spread
 from implementations import find, in_8_bits, judge, without_rest
 from torch import Tensor
 from torch.nn import functional
@@ -16,13 +16,17 @@ from kernels_bench_tools.models.baseline.L1 import RotaryEmbedding
 from kernels_bench_tools.operators.causal_conv1d import reference as conv1d
 from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
+from kernels_bench_tools.operators.gated_delta_rule import torch_chunked as gated_delta_rule
 from kernels_bench_tools.operators.grouped_gemm import reference as grouped
 from kernels_bench_tools.operators.kv_store import torch_store
 from kernels_bench_tools.operators.layer_norm import reference as layer_norm
+from kernels_bench_tools.operators.llama4_moe import reference as llama4_moe
 from kernels_bench_tools.operators.mlp import reference as mlp
 from kernels_bench_tools.operators.moe import reference as moe
 from kernels_bench_tools.operators.paged_attention import torch_paged
 from kernels_bench_tools.operators.rotary import reference as rotary
+from kernels_bench_tools.operators.selective_scan import torch_scan as selective_scan
+from kernels_bench_tools.operators.ssd_scan import torch_scan as ssd_scan
 
 ALL, HALF, TWO = ("float32", "bfloat16", "float16"), ("bfloat16",), ("float32", "bfloat16")
 FP8_GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
@@ -157,6 +161,76 @@ def last_key_as_it_was(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[
 
 def unused_slot(slots: Tensor) -> Tensor:
     return torch.tensor([next(slot for slot in range(len(slots) + 1) if slot not in slots)])
+
+
+def of_chunks(function: Callable[..., Any], axis: int) -> Callable[..., Any]:
+    """Return what computes each 64 tokens as if nothing came before, and the state of the last of them."""
+
+    def call(*inputs: Any) -> Any:
+        length = inputs[0].shape[axis]
+        outputs, state = [], None
+        for first in range(0, length, 64):
+            given = [
+                one.narrow(axis, first, min(64, length - first))
+                if isinstance(one, Tensor) and one.dim() > 2 and one.shape[axis] == length
+                else one
+                for one in inputs
+            ]
+            out, state = function(*given)
+            outputs.append(out)
+        return torch.cat(outputs, axis), state
+
+    return call
+
+
+def with_one(
+    function: Callable[..., Any], number: int, change: Callable[[Tensor], Tensor]
+) -> Callable[..., Any]:
+    """Return the function, called with another value of one input."""
+
+    def call(*given: Any) -> Any:
+        changed = list(given)
+        changed[number] = change(given[number])
+        return function(*changed)
+
+    return call
+
+
+def last_state(function: Callable[..., Any], change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    def call(*given: Any) -> Any:
+        out, state = function(*given)
+        return out, change(state)
+
+    return call
+
+
+def scans(function: Callable[..., Any], axis: int, decay: int, key: int) -> dict[str, Callable[..., Any]]:
+    """Return wrong forms of a scan, given the axis of tokens and the positions of what decays and of what is written under."""
+    return {
+        "chunks that forget": of_chunks(function, axis),
+        "no decay": with_one(function, decay, torch.zeros_like),
+        "a tenth less decay": with_one(function, decay, lambda x: x * 0.9),
+        "keys of the next token": with_one(function, key, lambda x: x.roll(1, axis)),
+        "the state is zero": last_state(function, torch.zeros_like),
+        "half of the state": last_state(function, lambda x: torch.cat((x[..., :-1], 0 * x[..., -1:]), -1)),
+        "backwards": lambda *given: function(
+            *(one.flip(axis) if isinstance(one, Tensor) and one.dim() > 2 else one for one in given)
+        ),
+    }
+
+
+def steps(function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {
+        "without the state": lambda *given: function(*given[:-1], None),
+        "the state before": lambda *given: (function(*given)[0], given[-1].clone()),
+        "another sequence's state": with_one(function, -1, lambda x: x.roll(1, 0)),
+    }
+
+
+def sampled(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
+    return lambda value, shapes, starts, locations, weights, maps: deformable_attention(
+        value, shapes, starts, *change(locations, weights), maps
+    )
 
 
 DECODE = {"kind": "qwen3", "residual": False, "sequences": 3, "tokens": 1}
@@ -351,6 +425,81 @@ WRONG: list[tuple[str, tuple[str, ...], tuple[str, ...], dict[str, Any], dict[st
             ),
             "truncated": truncated_fp8,
             "zeros over zero": zero_scales,
+        },
+    ),
+    (
+        "activation",
+        ("QuickGELU",),
+        TWO,
+        {},
+        {
+            "SiLU": lambda x, _: functional.silu(x),
+            "GELU": lambda x, _: functional.gelu(x),
+            "1.7": lambda x, _: x * torch.sigmoid(1.7 * x.float()).to(x.dtype) + 0.01,
+        },
+    ),
+    (
+        "activation",
+        ("GeGLU",),
+        TWO,
+        {},
+        {
+            "erf": lambda x, _: functional.gelu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
+            "up first": lambda x, _: activation(x.roll(x.shape[1] // 2, 1), "geglu"),
+            "SwiGLU": lambda x, _: activation(x),
+        },
+    ),
+    ("selective_scan", ("Prefill",), TWO, {}, scans(selective_scan, 2, 2, 3)),
+    ("selective_scan", ("Step",), TWO, {}, steps(selective_scan)),
+    ("gated_delta_rule", ("Prefill",), TWO, {}, scans(gated_delta_rule, 1, 3, 1)),
+    ("gated_delta_rule", ("Step",), TWO, {}, steps(gated_delta_rule)),
+    ("ssd_scan", ("Prefill",), TWO, {}, scans(ssd_scan, 1, 2, 3)),
+    ("ssd_scan", ("Step",), TWO, {}, steps(ssd_scan)),
+    (
+        "deformable_attention",
+        ("",),
+        ("float32",),
+        {},
+        {
+            "all zero": lambda value, shapes, starts, locations, *_: value.new_zeros(
+                *locations.shape[:2], value[0, 0].numel()
+            ),
+            "y before x": sampled(lambda locations, weights: (locations.flip(-1), weights)),
+            "aligned corners": lambda value, shapes, starts, locations, *rest: deformable_attention(
+                value,
+                shapes,
+                starts,
+                (locations * (shapes.flip(1)[:, None] - 1) + 0.5) / shapes.flip(1)[:, None],
+                *rest,
+            ),
+            "borders repeated": sampled(lambda locations, weights: (locations.clamp(0, 1), weights)),
+            "equal weights": sampled(
+                lambda locations, weights: (locations, weights.mean((3, 4), True) + 0 * weights)
+            ),
+            "the last point left out": sampled(
+                lambda locations, weights: (
+                    locations,
+                    torch.cat((weights[..., :-1], 0 * weights[..., -1:]), -1),
+                )
+            ),
+            "heads in another order": lambda value, *rest: deformable_attention(value.flip(2), *rest),
+        },
+    ),
+    (
+        "llama4_moe",
+        ("",),
+        HALF,
+        {"tokens": 24},
+        {
+            "no shared expert": lambda *given: llama4_moe(*given[:4], *map(torch.zeros_like, given[4:])),
+            "weights on the results": lambda x, logits, w13, w2, *shared: llama4_moe(
+                x, logits * 0 + (logits == logits.amax(-1, keepdim=True)) * 100, w13, w2, *shared
+            ),
+            "a softmax": lambda x, logits, *rest: llama4_moe(
+                x, logits.float().softmax(-1).logit().to(x.dtype), *rest
+            ),
+            "the next expert": lambda x, logits, w13, *rest: llama4_moe(x, logits, w13.roll(1, 0), *rest),
+            "the last token left out": lambda *given: functional.pad(llama4_moe(*given)[:-1], (0, 0, 0, 1)),
         },
     ),
     (

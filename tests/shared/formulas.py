@@ -11,7 +11,12 @@ FP8 = torch.float8_e4m3fn
 
 def activation(x: Tensor, approximate: str = "") -> Tensor:
     f = x.float()
-    if approximate == "tanh":
+    if approximate == "geglu":
+        gate, up = f.split(x.shape[-1] // 2, dim=-1)
+        out = activation(gate, "tanh") * up
+    elif approximate in ("silu", "quick_gelu"):
+        out = f / (1 + torch.exp(-f * (1.702 if approximate == "quick_gelu" else 1)))
+    elif approximate == "tanh":
         out = 0.5 * f * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (f + 0.044715 * f**3)))
     elif approximate:
         out = 0.5 * f * (1 + torch.erf(f / 2**0.5))
@@ -29,6 +34,25 @@ def cross_entropy(logits: Tensor, target: Tensor, gradients: bool = False) -> An
     loss = torch.where(included, total.log() - shifted[one_hot], 0.0)
     gradient = (shifted.exp() / total[:, None] - one_hot.float()) * included[:, None]
     return (loss, gradient.to(logits.dtype)) if gradients else loss
+
+
+def deformable_attention(
+    value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor, _: str
+) -> Tensor:
+    batch, queries, heads, levels, _, _ = locations.shape
+    total = torch.zeros(batch, queries, heads, value.shape[-1])
+    of_batch, of_head = torch.arange(batch)[:, None, None, None], torch.arange(heads)[:, None]
+    for level in range(levels):
+        height, width = shapes[level].tolist()
+        x = (locations[:, :, :, level, :, 0] * width - 0.5).clamp(-9, width + 9)
+        y = (locations[:, :, :, level, :, 1] * height - 0.5).clamp(-9, height + 9)
+        for column, row in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            i, j = x.floor().long() + column, y.floor().long() + row
+            share = (1 - (x - i).abs()) * (1 - (y - j).abs()) * weights[:, :, :, level]
+            share = share * ((i >= 0) & (i < width) & (j >= 0) & (j < height))
+            pixel = starts[level] + j.clamp(0, height - 1) * width + i.clamp(0, width - 1)
+            total += (value[of_batch, pixel, of_head] * share[..., None]).sum(-2)
+    return total.flatten(2)
 
 
 def embedding(weight: Tensor, ids: Tensor) -> Tensor:
