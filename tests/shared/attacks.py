@@ -276,7 +276,7 @@ def computed_later(begin=id):
 
 def computed_after_the_call():
     def profile(frame, event, _):
-        if event == "call" and frame.f_code.co_name == "_copied":
+        if event == "call" and frame.f_code.co_name == "store":
             compute()
 
     computed_later(lambda _: sys.setprofile(profile))
