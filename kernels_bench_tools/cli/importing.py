@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -18,6 +17,7 @@ from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, terminal_width
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
+from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PYTHON, module_variables
 from kernels_bench_tools.records.build import CONTEXT_VARIABLE, CellContext, code_digest
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
@@ -133,7 +133,7 @@ def import_hf(
 
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
-    with TemporaryDirectory(prefix="kbt-import-") as name:
+    with temporary_folder(prefix="kbt-import-") as name:
         folder = Path(name)
         end = _run(folder, _Pair("", "", file, None, kernel), folder / "names", CellContext(), timeout)
         found = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
@@ -226,7 +226,7 @@ def measure_pair(pair: _Pair, path: Path, processes: int, timeout: float) -> lis
     """Measure the processes of a candidate and write their records, also that of a failure."""
     origin = Provenance(code_digest=pair.digest, environment="current")
     records: list[Record] = []
-    with TemporaryDirectory(prefix="kbt-import-") as name:
+    with temporary_folder(prefix="kbt-import-") as name:
         folder = Path(name)
         for process in range(processes):
             file = folder / f"{process}.jsonl"

@@ -155,7 +155,7 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
     trial = attempt(operator, tiring, session)
 
     assert trial.status is Status.REJECTED
-    assert "the output of a timed call is wrong" in trial.failure.msg
+    assert "stale_output: " in trial.failure.msg
 
 
 def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_timed_calls(

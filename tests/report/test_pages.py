@@ -56,6 +56,7 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
         "Methodology",
         "Layer Normalization",
         "Kernels of the Hugging Face Hub",
+        "Operations that Transformers replaces",
         "Notes",
     ]
 

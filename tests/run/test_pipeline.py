@@ -49,13 +49,13 @@ def test_a_generated_tree_builds_with_one_environment(workspace, tree, layout):
 def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, tree, monkeypatch):
     tree(30)
     asked = []
-    key = Fingerprints.key
+    keys = Fingerprints.keys
 
     def counted(self, node, *arguments):
         asked.append(node.name)
-        return key(self, node, *arguments)
+        return keys(self, node, *arguments)
 
-    monkeypatch.setattr(Fingerprints, "key", counted)
+    monkeypatch.setattr(Fingerprints, "keys", counted)
     workspace.build()
     assert len(asked) == 31
 

@@ -85,9 +85,9 @@ class MemoryWatch:
             for number in left:
                 path = self._files[number]
                 remove_tree(path, _SHARED)
-                if path.parent != _SHARED:
-                    with suppress(OSError):  # it is not empty
-                        os.removedirs(path.parent)
+                with suppress(OSError):  # it is not empty
+                    for folder in path.parents[: -len(_SHARED.parts)]:
+                        folder.rmdir()
 
     def _left(self) -> Iterator[tuple[tuple[int, int], os.stat_result]]:
         for number, path in self._files.items():
