@@ -89,7 +89,11 @@ def header_problems(
     yield from ((0, wrong.format(text), requirement) for text in deps if not parse_requirement(text))
     block = _BLOCK.search(code + "\n")
     if block is None:
-        meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
+        meant = (
+            mark
+            for mark in _MARK.finditer(code)
+            if mark["word"].lower() == "script" or did_you_mean(mark["word"].lower(), ["script"])
+        )
         begin = next(meant, None)
         if mark := begin or _LAST.search(code):
             line = mark[0].strip()
