@@ -141,7 +141,7 @@ OPERATOR = Operator(
     name="ssd_scan",
     title="SSD Scan",
     axes=AXES,
-    multiples={"heads": 0, "groups": 0, "head_dim": 0, "d_state": 0},  # properties of the model
+    multiples={"heads": 0, "groups": 0},  # each group serves as many heads
     workload_sets={
         "default": _workloads(
             "bfloat16",
