@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import time
+from types import FrameType
 from typing import NoReturn
 
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
@@ -16,8 +19,27 @@ EXIT_CODES = {
 }
 
 
+_AT_ONCE = 1.0
+"""Seconds in which Ctrl-C pressed again is the same interruption."""
+
+
+def _interrupt_once() -> None:
+    """Let Ctrl-C interrupt at most once a second: one more would stop what the first one began, such as ending cells."""
+    last = -_AT_ONCE
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last > _AT_ONCE:
+            last = time.monotonic()
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+        signal.signal(signal.SIGINT, interrupt)
+
+
 def main() -> NoReturn:
     """Run the command line and exit with one of ``EXIT_CODES``."""
+    _interrupt_once()
     # Else a closed stream's number would be that of the next file that is opened, which then gets what is printed.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
