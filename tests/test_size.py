@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_790,
+    "kernels_bench_tools": 41_800,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_500,
     "kernels_bench_tools/cluster": 760,

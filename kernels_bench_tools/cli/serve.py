@@ -81,7 +81,8 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
             )
             print(summarize_build(result), file=sys.stderr, flush=True)
             finish_build(result, published, strict=False)
-            server.update(new_report=bool(published.written or published.removed))
+            wrong = "\n".join(problem for problems in result.left_out.values() for problem in problems)
+            server.update(new_report=bool(published.written or published.removed), error=wrong)
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))

@@ -161,7 +161,8 @@ def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
     banner = page.get_by_role("alert")
 
     write(root / "n.md", "print('broken')", attributes="id=a needs=nothing")
-    served.wait_for("n.md:5: needs=nothing")  # the notebook is left out, until it is mended
+    expect(banner).to_contain_text("n.md:5: needs=nothing")  # its page is left out, until it is mended
+    served.wait_for("n.md:5: needs=nothing")
     write(root / "n.md", "print('fine')")
     expect(page.locator("main")).to_contain_text("fine")
     expect(banner).to_have_count(0)
