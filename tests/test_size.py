@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_800,
+    "kernels_bench_tools": 41_590,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_500,
     "kernels_bench_tools/cluster": 760,
@@ -20,7 +20,7 @@ LINES = {
     "kernels_bench_tools/operators": 3_570,
     "kernels_bench_tools/records": 2_810,
     "kernels_bench_tools/report": 2_970,
-    "kernels_bench_tools/results": 5_010,
+    "kernels_bench_tools/results": 4_860,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json
@@ -26,31 +27,25 @@ from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
 from kernels_bench_tools.records.codec import read_committed
-from kernels_bench_tools.records.committed import EFFECTS, effect_part, record_file, record_files
+from kernels_bench_tools.records.committed import EFFECTS, record_file, record_files
 from kernels_bench_tools.records.device import Device, current_device
-from kernels_bench_tools.records.model import MODEL_LEVEL, Phase, read_model_tasks
-from kernels_bench_tools.records.model_workloads import called_workload, operator_of_module
+from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
+from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
-from kernels_bench_tools.results.choice_export import (
-    EffectLine,
-    kernel_config,
-    line_of,
-)
 from kernels_bench_tools.results.choose import (
     Choice,
-    Measured,
     Measurements,
     PhaseChoice,
-    Prediction,
     TaskChoice,
     choose_for_phase,
+    kernel_config,
     nearest,
     read_axes,
     unmeasured,
 )
 from kernels_bench_tools.results.choose import choose as choose_at
-from kernels_bench_tools.results.effects import EffectRow, read_effect
+from kernels_bench_tools.results.effects import EffectVerdict, read_effect
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
@@ -107,90 +102,43 @@ def choose(
         raise ProjectError("OPERATOR and --model", what, expected)
     note_unused({"--axes": bool(model and axes)}, "with --model")
     note_unused({"--phase": bool(phase and not model)}, "without --model")
+    note_unused({"--json": json and export is not None}, "with --export")
     project = find_project(Path.cwd())
     if export is Export.TRANSFORMERS and not model:
         raise ProjectError("--export transformers", "needs a model", "--model, such as llama-3.1-8b")
-    if export:
-        note_unused({"--json": json}, "with --export")
-        _export(project, operator, axes, model, phase, device, export)
-    elif model:
-        _choose_for_model(project, model, phase, device, json)
-    else:
-        _choose_for_shape(project, operator, axes, device, json)
-
-
-def _export(
-    project: Project, operator: str, axes: str, model: str, phase: str, device: str, form: Export
-) -> None:
     if model:
-        phases = _phases(model, phase)
-        summaries = _summaries_of(project, phases)
-        slug = _device(f"the kernels of {model}", summaries.values(), device).slug
-        pairs = list(_workloads(phases, Measurements(summaries, slug)))
+        _choose_for_model(project, model, phase, device, export, json)
     else:
-        summary = _summary_of(project, operator)
-        slug = _device(operator, [summary], device).slug
-        pairs = [("", measured) for measured in nearest(summary, slug, read_axes(operator, axes, summary))]
-    effects = list(_effects(project, model, slug, {name.strip() for name in phase.split(",")} - {""}))
-    if form is Export.TRANSFORMERS:
-        title = f"Written by `kbt choose --model {model} --export transformers`, from records of {slug}."
-        found = grouped((measured.operator, (name, measured)) for name, measured in pairs)
-        own = [one for one in effects if set(one.implementations) <= _OF_KERNEL_CONFIGS]
-        print(kernel_config(title, found, own))
-        return
-    by_workload = grouped(
-        ((one.operator, one.view.key, one.workload.name), (name, one)) for name, one in pairs
-    )
-    lines = []
-    for each in by_workload.values():
-        if line := line_of(each[0][1], [name for name in dict.fromkeys(name for name, _ in each) if name]):
-            folder = project.root / line.operator
-            files = {name: record_file(folder, slug, name) for name in line.named}
-            line.records = {name: project.relative(path) for name, path in files.items() if path.exists()}
-            lines.append(line)
-    print_json(
-        {"device": slug, "model": model, "lines": lines, "effects": [one.as_data() for one in effects]}
-    )
+        _choose_for_shape(project, operator, axes, device, export, json)
 
 
-def _workloads(phases: Iterable[Phase], measurements: Measurements) -> Iterator[tuple[str, Measured]]:
-    """Yield the measured workload of each kernel of a model, with its phase; none for those not measured."""
-    for each in phases:
-        for task in each.tasks:
-            wanted = called_workload(each, task)
-            operator = operator_of_module(task.module)
-            if wanted and (measured := measurements.equal(operator, wanted)):
-                yield each.name, measured
-
-
-def _effects(project: Project, model: str, slug: str, phases: set[str]) -> Iterator[EffectLine]:
-    """Yield what was recorded of implementations in the whole model, here and as transformers runs it."""
-    for name in (model, f"{model}-transformers") if model else ():
-        for path in sorted((project.root / EFFECTS / slug / name).glob("*.jsonl")):
-            effect = read_effect(path)
-            for row in effect.rows if effect else ():
-                if row.effect.level == MODEL_LEVEL and (not phases or row.effect.phase in phases):
-                    yield EffectLine(effect.implementations if effect else [], row, project.relative(path))
-
-
-def _choose_for_shape(project: Project, operator: str, axes: str, device: str, json: bool) -> None:
-    summary = _summary_of(project, operator)
-    chosen_device = _device(operator, [summary], device)
+def _choose_for_shape(
+    project: Project, operator: str, axes: str, device: str, export: Export | None, json: bool
+) -> None:
+    known = operators(project)
+    if operator not in known:
+        hint = did_you_mean(operator, known, "`kbt list` shows them")
+        raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
+    summary = forward_summaries(project, [operator])[operator]
+    on = _device(operator, [summary], device)
     wanted = read_axes(operator, axes, summary)
-    nearby = nearest(summary, chosen_device.slug, wanted)
-    choices = [choice for measured in nearby if (choice := choose_at(measured))]
+    choices = [choice for near in nearest(summary, on.slug, wanted) if (choice := choose_at(near))]
+    if export:
+        lines = [_line(project, on.slug, choice, []) for choice in choices]
+        print_json({"device": on.slug, "model": "", "lines": lines, "effects": []})
+        return
     if not choices:
-        what = f"no workload of {operator} with {axes or 'any shape'} has a ranked result on {chosen_device.slug}"
+        what = f"no workload of {operator} with {axes or 'any shape'} has a ranked result on {on.slug}"
         raise OperatorError(f"--axes {axes}", what, "", f"`kbt run {operator}` measures it")
     if json:
-        print_json({"device": chosen_device, "axes": wanted, "choices": choices})
+        print_json({"device": on, "axes": wanted, "choices": choices})
         return
     shape = ", ".join(f"{name} {value}" for name, value in wanted.items()) or "every measured shape"
-    print_heading(f"{operator}, {shape}, on {chosen_device.name}")
+    print_heading(f"{operator}, {shape}, on {on.name}")
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
-    several = len({choice.dtype for choice in choices}) > 1
-    names = [f"{choice.workload} {choice.dtype}" if several else choice.workload for choice in choices]
+    several = len({choice.axes["dtype"] for choice in choices}) > 1
+    names = [f"{one.workload} {one.axes['dtype']}" if several else one.workload for one in choices]
     _print_choices(
         "workload, fastest", [(name, choice, "") for name, choice in zip(names, choices, strict=True)]
     )
@@ -202,64 +150,88 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
     )
 
 
-def _choose_for_model(project: Project, model: str, phase: str, device: str, json: bool) -> None:
-    phases = _phases(model, phase)
-    summaries = _summaries_of(project, phases)
-    chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
-    measurements = Measurements(summaries, chosen_device.slug)
+def _choose_for_model(
+    project: Project, model: str, phase: str, device: str, export: Export | None, json: bool
+) -> None:
+    tasks, names = read_model_tasks(model), [name.strip() for name in phase.split(",") if name.strip()]
+    phases = [tasks.phase(name) for name in names] or tasks.phases
+    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
+    summaries = forward_summaries(project, [name for name in called if name in operators(project)])
+    on = _device(f"the kernels of {model}", summaries.values(), device)
+    measurements = Measurements(summaries, on.slug)
+    if export:
+        effects = list(_effects(project, model, on.slug, names))
+        if export is Export.TRANSFORMERS:
+            title = (
+                f"Written by `kbt choose --model {model} --export transformers`, from records of {on.slug}."
+            )
+            own = [one for one in effects if set(one["implementations"]) <= _OF_KERNEL_CONFIGS]
+            notes = ["Measured in the whole model:", *map(_effect_line, own)] if own else []
+            print(kernel_config(title, measurements.called(phases), notes))
+            return
+        by_workload = grouped(
+            ((one.operator, one.view.key, one.workload.name), (name, one))
+            for name, one in measurements.called(phases)
+        )
+        lines = [
+            _line(project, on.slug, choice, list(dict.fromkeys(name for name, _ in each)))
+            for each in by_workload.values()
+            if (choice := choose_at(each[0][1]))
+        ]
+        print_json({"device": on.slug, "model": model, "lines": lines, "effects": effects})
+        return
     chosen = [choose_for_phase(each, measurements) for each in phases]
-    for choices in chosen:
-        choices.measured_effect = _measured_effect(project, model, chosen_device, choices)
     if json:
-        print_json({"model": model, "device": chosen_device, "phases": chosen})
+        print_json({"model": model, "device": on, "phases": chosen})
         return
     for choices in chosen:
-        print_heading(f"{choices.phase} of {model} on {chosen_device.name}")
+        print_heading(f"{choices.phase} of {model} on {on.name}")
         _print_tasks("calls, kernel, fastest", choices.tasks)
-        _print_notes(_predictions(choices))
+        _print_notes([_prediction(choices)])
         if any(task.choice for task in choices.blocks):
             _print_tasks("calls, block, layer or model, fastest", choices.blocks)
-        _print_effect(model, choices)
+        if choices.effect:
+            print("to measure their effect on the whole model:")
+            together = ["--together"] if len(choices.effect) > 1 else []
+            options = [*together, f"--model {model}", f"--phase {choices.phase}"]
+            print(_command(["kbt effect", *choices.effect, *options]))
+        print()
     if missing := unmeasured(chosen, measurements):
         print("to measure what has no record of its own shape, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
 
 
-def _summary_of(project: Project, operator: str) -> Summary:
-    known = operators(project)
-    if operator not in known:
-        hint = did_you_mean(operator, known, "`kbt list` shows them")
-        raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
-    return forward_summaries(project, [operator])[operator]
-
-
-def _phases(model: str, names: str) -> Sequence[Phase]:
-    tasks = read_model_tasks(model)
-    return [tasks.phase(name.strip()) for name in names.split(",") if name.strip()] or tasks.phases
-
-
-def _summaries_of(project: Project, phases: Iterable[Phase]) -> dict[str, Summary]:
-    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
-    return forward_summaries(project, [name for name in called if name in operators(project)])
-
-
-def _measured_effect(project: Project, model: str, device: Device, choices: PhaseChoice) -> list[EffectRow]:
-    """Return the rows of the whole model that ``kbt effect`` has recorded with exactly these implementations and their code."""
-    notebooks = {
-        f"{operator}/{path.stem}": path for operator, paths in operators(project).items() for path in paths
+def _line(project: Project, slug: str, choice: Choice, phases: list[str]) -> dict[str, Any]:
+    """Return a choice as an engine gets it, with the committed files of the implementations that it names."""
+    folder = project.root / choice.operator
+    files = {
+        name: record_file(folder, slug, name) for name in (choice.implementation, *choice.ties, *choice.avoid)
     }
-    for path in (project.root / EFFECTS / device.slug / model).glob("*.jsonl"):
-        if {*path.stem.split("+")} != {*map(effect_part, choices.effect)}:
-            continue
-        code = {
-            name: [cell.sources for cell in survey_notebook(project, notebooks[name]).cells]
-            for name in choices.effect
-            if name in notebooks
-        }
-        effect = read_effect(path, choices.phase)
-        if effect and not effect.has_other_code(code):
-            return [row for row in effect.rows if row.effect.level == MODEL_LEVEL]
-    return []
+    records = {name: project.relative(path) for name, path in files.items() if path.exists()}
+    return {**msgspec.to_builtins(choice), "phases": phases, "records": records}
+
+
+def _effects(project: Project, model: str, slug: str, phases: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what was recorded of implementations in the whole model, here and as transformers runs it."""
+    for name in (model, f"{model}-transformers"):
+        for path in sorted((project.root / EFFECTS / slug / name).glob("*.jsonl")):
+            effect = read_effect(path)
+            for row in effect.rows if effect else ():
+                if effect and row.effect.level == MODEL_LEVEL and (not phases or row.effect.phase in phases):
+                    yield {
+                        "implementations": effect.implementations,
+                        "phase": row.effect.phase,
+                        "how": row.effect.module,
+                        **{field: getattr(row, field) for field in ("speedup", "low", "high", "verdict")},
+                        "avoid": row.verdict is EffectVerdict.REGRESSED,
+                        "records": project.relative(path),
+                    }
+
+
+def _effect_line(one: dict[str, Any]) -> str:
+    where = f"{', '.join(one['implementations'])}, {one['phase']}, {one['how']}"
+    speedup = speedup_with_interval(one["speedup"], one["low"], one["high"])
+    return f"  {where}: {speedup}, {one['verdict'].label}{': do not use it so' if one['avoid'] else ''}"
 
 
 def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
@@ -321,10 +293,9 @@ def _print_choices(first: str, choices: Sequence[tuple[str, Choice, str]]) -> No
     for name, choice, share in choices:
         few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
         processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
-        near = " (near)" if choice.near and first.startswith("calls") else ""
         speedup = speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high)
         verdict = f"{processes}{choice.verdict.label}"
-        name = f"{name}\n  {choice.implementation}{near}"
+        name = f"{name}\n  {choice.implementation}"
         lines.append([name, milliseconds(choice.p50_ms), speedup, verdict, share])
     if not any(share for *_, share in choices):
         lines = [line[:-1] for line in lines]
@@ -341,8 +312,7 @@ def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
             share = "" if task.share is None else f"{100 * task.share:.1f} %"
             rows.append((f"{task.calls} {label}", choice, share))
             if choice.near:
-                far = "" if task.ms is not None else ", too far for a share and an estimate"
-                notes.append(f"{label}: nearest measured: {choice.near} ({choice.workload}){far}")
+                notes.append(f"{label}: {choice.near} ({choice.workload})")
             notes += [f"{label}: {note}" for note in _notes(choice)]
     for reason, others in grouped((task.reason, task) for task in tasks if task.choice is None).items():
         calls = grouped((task.module, task.calls) for task in others)
@@ -363,40 +333,15 @@ def _label(task: TaskChoice) -> str:
     return f"{task.module}{residual} {sizes}"
 
 
-def _predictions(choices: PhaseChoice) -> Iterator[str]:
-    """Yield what all choices give together, for kernels that were measured as they are called, and with near ones."""
-
-    def counted(prediction: Prediction) -> str:
-        calls = sum(task.calls for task in choices.tasks)
-        kernels = f"{prediction.tasks} of {plural(len(choices.tasks), 'kernel')}"
-        return f"{kernels}, {prediction.calls} of {plural(calls, 'call')}"
-
-    if exact := choices.measured:
-        speedup = speedup_with_interval(exact.speedup, exact.speedup_low, exact.speedup_high)
-        times = f"{milliseconds(exact.baseline_ms)} to {milliseconds(exact.ms)} ms"
-        yield f"predicted for measured shapes ({counted(exact)}): {speedup}, {times}"
-    else:
-        yield "predicted: nothing, as no kernel was measured with its own shape"
-    if near := choices.estimated:
-        speedup = speedup_with_interval(near.speedup, None, None)
-        yield f"estimated with near shapes ({counted(near)}): {speedup}, times in proportion to sizes"
-
-
-def _print_effect(model: str, choices: PhaseChoice) -> None:
-    """Print the recorded effect of the choices on the whole model, or the command that measures it."""
-    if rows := choices.measured_effect:
-        layers = f" with {plural(count, 'layer')}" if (count := rows[0].effect.layers) else ""
-        print(f"effect on the whole model{layers}, of one implementation for each operator:")
-        for row in rows:
-            speedup = speedup_with_interval(row.speedup, row.low, row.high)
-            predicted = speedup_with_interval(row.predicted, None, None)
-            print(f"  {row.effect.module}: {speedup} (predicted {predicted}), {row.verdict.label}")
-    elif choices.effect:
-        together = ["--together"] if len(choices.effect) > 1 else []
-        print("effect on the whole model: not measured in these records; to measure it:")
-        options = [*together, f"--model {model}", f"--phase {choices.phase}"]
-        print(_command(["kbt effect", *choices.effect, *options]))
-    print()
+def _prediction(choices: PhaseChoice) -> str:
+    """Return what all choices give together."""
+    if (found := choices.prediction) is None:
+        return "predicted: nothing, as no kernel was measured with its own shape"
+    calls = plural(sum(task.calls for task in choices.tasks), "call")
+    kernels = f"{found.tasks} of {plural(len(choices.tasks), 'kernel')}, {found.calls} of {calls}"
+    speedup = speedup_with_interval(found.speedup, found.speedup_low, found.speedup_high)
+    times = f"{milliseconds(found.baseline_ms)} to {milliseconds(found.ms)} ms"
+    return f"predicted for measured shapes ({kernels}): {speedup}, {times}"
 
 
 def _notes(choice: Choice) -> Iterator[str]:

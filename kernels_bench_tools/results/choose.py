@@ -1,9 +1,9 @@
-"""The fastest correct implementation for a shape, or for each kernel of a model, according to summaries."""
+"""The fastest correct implementation for a shape, or for each kernel of a model, according to summaries; also as code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, log2, prod
+from math import inf, log2
 from typing import NamedTuple
 
 import msgspec
@@ -30,17 +30,11 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.compare import REPRODUCIBLE
-from kernels_bench_tools.results.effects import EffectRow
+from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.text import did_you_mean, grouped
 
 NO_OPERATOR = "no operator computes it"
-_NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}
-"""Sizes to which the operations of a call are not proportional."""
-
-FARTHEST = 32
-"""No time is estimated from a workload of which a size is more than this many times larger or smaller."""
-
 Axes = Mapping[str, int | bool | str]
 
 
@@ -48,7 +42,8 @@ class Choice(Point, kw_only=True):
     """The fastest implementation of a measured workload: correct, ranked and not approximate."""
 
     operator: str
-    dtype: str
+    axes: dict[str, int | bool | str]
+    """Of the workload, with its type."""
     implementation: str
     baseline: str
     baseline_ms: float | None
@@ -56,8 +51,8 @@ class Choice(Point, kw_only=True):
     """Implementations that may be as fast: the choice is not shown to be faster than they are."""
     faster: dict[str, str]
     """Implementations with a shorter time that cannot be chosen, and why."""
-    candidates: list[str]
-    """All implementations of the function that support some workload of the device, whatever their results."""
+    avoid: dict[str, str]
+    """Implementations that are slower than the baseline or failed, and how."""
     view: str = ""
     """Key of the view that has the workload, among those of its device."""
     near: str = ""
@@ -75,13 +70,12 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     """Why there is no choice."""
     tried: bool = False
     """Whether a workload with its own shape was measured, whatever the results."""
-    scale: float = 1.0
-    """Its work divided by that of the near workload; the times below are those of the near workload times this."""
-    ms: float | None = None
-    """Time of one call; None if the near workload is too far for one, or has no result of the baseline."""
-    baseline_ms: float | None = None
     share: float | None = None
     """Of the time of all kernels that have one, with the baselines."""
+
+    @property
+    def baseline_ms(self) -> float | None:
+        return self.choice.baseline_ms if self.choice else None
 
 
 class Prediction(msgspec.Struct, kw_only=True):
@@ -103,14 +97,10 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
     tasks: list[TaskChoice]
     blocks: list[TaskChoice]
     """Blocks and layers that an operator computes. They contain kernels, and count in no share or prediction."""
-    measured: Prediction | None
-    """Over the tasks that were measured with their own shape; None if there are none."""
-    estimated: Prediction | None
-    """Over these and those with only a near workload; None if there are none of the latter."""
+    prediction: Prediction | None
+    """Over the tasks with a share; None if there are none."""
     effect: list[str]
     """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
-    measured_effect: list[EffectRow] = []
-    """What these change in the whole model, if that was measured."""
 
 
 class Measured(NamedTuple):
@@ -128,10 +118,13 @@ class Measured(NamedTuple):
         return self.view.workloads[self.number]
 
     @property
+    def points(self) -> list[tuple[Row, Point]]:
+        return [(row, row.points[self.number]) for row in self.view.rows]
+
+    @property
     def eligible(self) -> list[tuple[Row, Point]]:
         """The implementations that can be chosen, the fastest first."""
-        points = [(row, row.points[self.number]) for row in self.view.rows]
-        able = [pair for pair in points if pair[1].p50_ms and not _obstacle(*pair)]
+        able = [pair for pair in self.points if pair[1].p50_ms and not _obstacle(*pair)]
         return sorted(able, key=lambda pair: pair[1].p50_ms or inf)
 
     @property
@@ -178,16 +171,15 @@ def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | boo
     return axes
 
 
-def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None) -> list[Measured]:
+def nearest(summary: Summary, device: str, axes: Axes) -> list[Measured]:
     """Return the measured forward workloads of a device that are nearest to a shape, all of the same distance.
 
     Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
-    any value. With ``group``, only workloads of it. Of equal workloads in several sets, it is the one with most results.
+    any value. Of equal workloads in several sets, it is the one with most results.
     """
     by_distance: dict[float, list[Measured]] = {}
     for measured in _forward(summary, device):
-        have, factors = axes_of(measured.workload), measured.factors
-        alike = group in {None, measured.workload.group}
+        have, factors, alike = axes_of(measured.workload), measured.factors, True
         for name, value in axes.items():
             if isinstance(value, bool | str) or isinstance(have.get(name), bool | str | None):
                 alike = alike and value == have.get(name)
@@ -209,8 +201,7 @@ def _forward(summary: Summary, device: str) -> Iterator[Measured]:
 
 
 def choose(measured: Measured) -> Choice | None:
-    view = measured.view
-    points = [(row, row.points[measured.number]) for row in view.rows]
+    view, points = measured.view, measured.points
     able = {row.implementation: point for row, point in measured.eligible}
     if not able:
         return None
@@ -220,7 +211,7 @@ def choose(measured: Measured) -> Choice | None:
     return Choice(
         **msgspec.structs.asdict(best),
         operator=measured.operator,
-        dtype=measured.workload.dtype,
+        axes=axes_of(measured.workload),
         implementation=name,
         baseline=view.baseline,
         baseline_ms=baseline.p50_ms if baseline else None,
@@ -230,19 +221,20 @@ def choose(measured: Measured) -> Choice | None:
             for row, point in points
             if (point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := _obstacle(row, point))
         },
-        candidates=_supported(view),
+        avoid={row.implementation: why for row, point in points if (why := _reason_against(point))},
         view=view.key,
         near=measured.near,
     )
 
 
-def _supported(view: DeviceSummary) -> list[str]:
-    """Return the implementations that support some workload of a view; on a GPU not those for CPUs."""
-    return [
-        row.implementation
-        for row in view.rows
-        if any(point.status is not Status.UNSUPPORTED for point in row.points)
-    ]
+def _reason_against(point: Point) -> str:
+    if point.status is Status.OK:
+        return _gain(point) if point.verdict is Verdict.SLOWER else ""
+    return "" if point.status in {Status.UNSUPPORTED, Status.ABSENT, Status.INVALID} else point.status.label
+
+
+def _gain(found: Point) -> str:
+    return speedup_with_interval(found.speedup, found.speedup_low, found.speedup_high)
 
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
@@ -286,66 +278,59 @@ class Measurements:
         """Return all such workloads."""
         return self._equal.get(operator, {}).get(_compared(wanted), ())
 
+    def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, Measured]]:
+        """Yield the workload of each call of a model that was measured, with the name of its phase."""
+        for phase in phases:
+            for task in phase.tasks:
+                wanted = called_workload(phase, task)
+                if wanted and (measured := self.equal(operator_of_module(task.module), wanted)):
+                    yield phase.name, measured
+
 
 def _compared(workload: Workload) -> tuple[str, frozenset[tuple[str, str]]]:
     return workload.group, frozenset((name, repr(value)) for name, value in compared_axes(workload).items())
 
 
-def choose_for_phase(phase: Phase, measurements: Measurements, *, near: bool = True) -> PhaseChoice:
-    """Return the fastest implementation for each kernel of a forward pass, without ``near`` only from equal workloads."""
-    tasks = [
-        _choose_for_task(phase, task, measurements, near)
-        for task in sorted(phase.tasks, key=lambda task: -task.calls)
-        if task.level == 1
-    ]
-    shown = [task for task in tasks if task.ms is not None]
-    whole = sum(task.calls * (task.baseline_ms or 0.0) for task in shown)
-    for task in shown:
+def choose_for_phase(phase: Phase, measurements: Measurements) -> PhaseChoice:
+    """Return the fastest implementation for each kernel of a forward pass, of workloads with equal sizes and type."""
+    kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
+    tasks = [_choose_for_task(phase, task, measurements) for task in kernels]
+    timed = [task for task in tasks if task.baseline_ms is not None]
+    whole = sum(task.calls * (task.baseline_ms or 0.0) for task in timed)
+    for task in timed:
         task.share = task.calls * (task.baseline_ms or 0.0) / whole
-    exact = [task for task in shown if task.choice and not task.choice.near]
     return PhaseChoice(
         phase=phase.name,
         tasks=tasks,
-        blocks=[_choose_for_task(phase, task, measurements, near) for task in blocks_of(phase)],
-        measured=_predict(exact),
-        estimated=_predict(shown) if len(exact) < len(shown) else None,
+        blocks=[_choose_for_task(phase, task, measurements) for task in blocks_of(phase)],
+        prediction=_predict(timed),
         effect=_worth_an_effect(tasks),
     )
 
 
-def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements, near: bool) -> TaskChoice:
+def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements) -> TaskChoice:
     operator, wanted = operator_of_module(task.module), called_workload(phase, task)
     made = TaskChoice(module=task.module, inputs=task.inputs, calls=task.calls, operator=operator)
     if wanted is None:
         made.reason = NO_OPERATOR
         return made
     measured = measurements.equal(operator, wanted)
-    made.tried = measured is not None
-    choice = choose(measured) if measured else None
-    if choice is None and near and (summary := measurements.summaries.get(operator)):
-        others = nearest(summary, measurements.device, compared_axes(wanted), wanted.group)
-        measured = next(iter(others), None)
-        choice = choose(measured) if measured else None
-    if measured is None or choice is None:
+    made.tried, made.choice = measured is not None, choose(measured) if measured else None
+    if made.choice is None:
         no_result = f"measured, but no result of {operator} is eligible"
-        made.reason = no_result if measured else f"no comparable record of {operator}"
-        return made
-    if not choice.near and measured.workload.axes != wanted.axes:
-        choice.near = "as many rows, but another batch and seq_len"
-    factors = [factor for name, factor in measured.factors.items() if name not in _NOT_IN_PROPORTION]
-    made.choice, made.scale = choice, 1 / prod(factors)
-    if choice.p50_ms and choice.baseline_ms and all(1 / FARTHEST <= each <= FARTHEST for each in factors):
-        made.ms, made.baseline_ms = choice.p50_ms * made.scale, choice.baseline_ms * made.scale
+        made.reason = no_result if measured else f"no record of {operator} of its shape"
+    elif measured and measured.workload.axes != wanted.axes:
+        made.choice.near = "as many rows, but another batch and seq_len"
     return made
 
 
 def _predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
     """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without any."""
     before = [task.calls * (task.baseline_ms or 0.0) for task in tasks]
-    after = sum(task.calls * (task.ms or 0.0) for task in tasks)
+    choices = [task.choice for task in tasks if task.choice]
+    after = sum(task.calls * (choice.p50_ms or 0.0) for task, choice in zip(tasks, choices, strict=True))
     if not after:
         return None
-    choices = [task.choice for task in tasks if task.choice]
     low, high = (
         sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, ends, strict=True))
         if all(ends)
@@ -364,32 +349,9 @@ def _predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
 
 
 def unmeasured(phases: Iterable[PhaseChoice], measurements: Measurements) -> list[str]:
-    """Return what to build for what has no record of its own shape: operators, or some implementations.
-
-    An implementation of another function of the operator would fail, as it has no workload of the model.
-    """
-    wanted: dict[str, set[str]] = {}
-    whole = {
-        operator: {
-            name
-            for view in summary.devices
-            if view.device.slug == measurements.device
-            for name in _supported(view)
-        }
-        for operator, summary in measurements.summaries.items()
-    }
-    tasks = [task for phase in phases for task in (*phase.tasks, *phase.blocks)]
-    for task in (task for task in tasks if task.operator in whole):
-        if task.choice is None or task.choice.near:
-            names = task.choice.candidates if task.choice else whole[task.operator]
-            wanted.setdefault(task.operator, set()).update(names)
-    return [
-        target
-        for operator, names in wanted.items()
-        for target in (
-            [operator] if names >= whole[operator] else sorted(f"{operator}/{name}" for name in names)
-        )
-    ]
+    """Return the operators of the project that have no result for the shape of some call."""
+    tasks = (task for phase in phases for task in (*phase.tasks, *phase.blocks) if task.choice is None)
+    return list(dict.fromkeys(it.operator for it in tasks if it.operator in measurements.summaries))
 
 
 def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
@@ -398,6 +360,61 @@ def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
     for task in tasks:
         choice = task.choice
         if choice and task.module in REPLACEABLE and choice.speedup_low and choice.speedup_low > 1:
-            saves = task.calls * ((task.baseline_ms or 0.0) - (task.ms or 0.0))
+            saves = task.calls * ((choice.baseline_ms or 0.0) - (choice.p50_ms or 0.0))
             saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
     return [f"{operator}/{name}" for operator, (_, name) in saved.items()]
+
+
+class _Layer(NamedTuple):
+    """A layer of transformers for which the Hub has a kernel of which there are measurements."""
+
+    operator: str
+    implementation: str
+    kernel: str
+    version: int
+
+
+_LAYERS = {
+    "RMSNorm": _Layer("rms_norm", "liger_rms_norm", "kernels-community/liger-kernels:LigerRMSNorm", 3),
+    "SwiGLUMLP": _Layer("activation", "liger_swiglu", "kernels-community/liger-kernels:LigerSwiGLUMLP", 3),
+    "rotary_pos_emb": _Layer(
+        "rotary", "hf_kernels_rotary", "kernels-community/rotary:apply_rotary_transformers", 2
+    ),
+}
+"""By the names of transformers' own table, with the implementation here that launches the same kernels."""
+
+
+def kernel_config(title: str, called: Iterable[tuple[str, Measured]], notes: Sequence[str]) -> str:
+    """Return Python code with a ``KernelConfig`` of the layers whose kernel is faster for some and slower for none.
+
+    ``called`` are the workloads that a model calls, each with the phase; ``notes`` are comments.
+    """
+    lines, remarks, by_operator = [], [], grouped((one.operator, (phase, one)) for phase, one in called)
+    for name, layer in _LAYERS.items():
+        found = [
+            (phase, point)
+            for phase, one in by_operator.get(layer.operator, ())
+            for row, point in one.points
+            if row.implementation == layer.implementation
+        ]
+        verdicts = {point.verdict for _, point in found}
+        taken = Verdict.FASTER in verdicts and Verdict.SLOWER not in verdicts
+        taken = taken and all(point.status is Status.OK for _, point in found)
+        remarks.append(f"{name}: {layer.operator}/{layer.implementation}{'' if taken else ' is left out'}")
+        if taken:
+            lines.append(f'        "{name}": {{"cuda": ("{layer.kernel}", {{"version": {layer.version}}})}},')
+        for phase, point in found:
+            passed = point.status is Status.OK
+            said = f"{_gain(point)}, {point.verdict.label}" if passed else point.status.label
+            remarks.append(f"  {phase}, {point.workload}: {said}")
+    comments = [f"# {line}" for line in [title, *remarks, *notes]]
+    code = [
+        "from transformers import KernelConfig",
+        "",
+        "kernel_config = KernelConfig(",
+        "    {",
+        *lines,
+        "    },",
+    ]
+    end = ["    inherit_mapping=False,", ")", "# model.set_use_kernels(True, kernel_config)"]
+    return "\n".join([*comments, *code, *end])

@@ -194,10 +194,7 @@ class ModelReport:
     def _phase(self, phase: Phase) -> PhaseReport:
         from kernels_bench_tools.results.choose import choose_for_phase  # loads numpy
 
-        found = {
-            measurements.device: choose_for_phase(phase, measurements, near=False)
-            for measurements in self.measured
-        }
+        found = {measurements.device: choose_for_phase(phase, measurements) for measurements in self.measured}
         kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
         calls = self._calls(phase, kernels, {slug: one.tasks for slug, one in found.items()})
         blocks = self._calls(phase, blocks_of(phase), {slug: one.blocks for slug, one in found.items()})
@@ -205,7 +202,7 @@ class ModelReport:
             phase,
             sorted(calls, key=lambda call: -max(map(call.baseline_ms, call.choices), default=0.0)),
             [call for call in blocks if call.operator],
-            {slug: made for slug, one in found.items() if (made := one.estimated or one.measured)},
+            {slug: one.prediction for slug, one in found.items() if one.prediction},
         )
 
     def _calls(
@@ -304,7 +301,7 @@ def model_shares(
             rows = [row for row in differences if (row.operator, row.device) == (operator, device)]
             calls.update({row: task.calls for row in rows if row.workload in equal})
         chosen = choose_for_phase(phase, measured) if calls else None
-        if chosen and (whole := chosen.estimated or chosen.measured):
+        if chosen and (whole := chosen.prediction):
             for row, count in calls.items():
                 ms = count * differences[row]
                 found[row].append(Share(key, phase.name, ms, ms / whole.ms))
