@@ -11,7 +11,7 @@ SLACK = 100
 LINES = {
     "kernels_bench_tools": 41_590,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_500,
+    "kernels_bench_tools/cli": 4_400,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 7_250,

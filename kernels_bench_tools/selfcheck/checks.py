@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
-from pathlib import Path
+from multiprocessing import get_context
 from statistics import fmean, median, stdev
 from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities, retry
 from kernels_bench_tools.measure.timing.measure import measure
-from kernels_bench_tools.own_folders import temporary_folder
-from kernels_bench_tools.own_process import python_command
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, Case, repeated_cases
 from kernels_bench_tools.stats import HALF_TICK_MS, Groups, ratio_interval, verdict_of, widened
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text import grouped, plural
 
 MIN_KERNELS = 20
 MIN_KERNEL_US = 1.5
@@ -134,7 +131,7 @@ def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     )
 
 
-class ProcessSeries(msgspec.Struct, frozen=True):
+class ProcessSeries(NamedTuple):
     """Times of one case in one process, in microseconds."""
 
     median_us: float
@@ -142,45 +139,33 @@ class ProcessSeries(msgspec.Struct, frozen=True):
     """At most ``MAX_SAMPLES`` of them, in order."""
 
 
-def series_of_processes(count: int, *, quick: bool) -> dict[str, list[ProcessSeries]]:
+def series_of_processes(count: int, device: str, *, quick: bool) -> dict[str, list[ProcessSeries]]:
     """Return the times of each repeated case in ``count`` fresh processes, which run one after the other."""
-    found: dict[str, list[ProcessSeries]] = {}
-    with temporary_folder() as folder:
-        answer = folder / "series.json"
-        command = python_command("-m", "kernels_bench_tools.selfcheck", "--child", "series")
-        command += ["--output", str(answer), *(["--quick"] if quick else [])]
-        for process in range(count):
-            numbered = [*command, "--process", str(process)]
-            subprocess.run(numbered, check=True, timeout=120, stdout=subprocess.DEVNULL)
-            answers = msgspec.json.decode(answer.read_bytes(), type=dict[str, ProcessSeries])
-            for name, series in answers.items():
-                found.setdefault(name, []).append(series)
-    return found
+    found = list[tuple[str, ProcessSeries]]()
+    for process in range(count):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            found += pool.submit(time_repeated, device, quick=quick, process=process).result().items()
+    return grouped(found)
 
 
-def run_child(device: str, output: Path, *, quick: bool, process: int) -> None:
-    """Time the repeated cases like records, with values of this process; write them to ``output``."""
+def time_repeated(device: str, *, quick: bool, process: int) -> dict[str, ProcessSeries]:
+    """Time the repeated cases like records, with values of this process."""
     found: dict[str, ProcessSeries] = {}
-    cases, cuda = repeated_cases(device, quick=quick), device.startswith("cuda")
+    cuda = device.startswith("cuda")
     with torch.no_grad():
         inputs, end = PLAIN.inputs(device), perf_counter() + WARM_UP_SECONDS
         while cuda and perf_counter() < end:  # memory traffic, which does not cause throttling
             for _ in range(20):
                 PLAIN.function(*inputs)
             torch.cuda.synchronize()
-        for case in cases:
+        for case in repeated_cases(device, quick=quick):
             latency = measure(case.function, case.input_sets(device, 1000 * process), device).latency
-            samples = thinned([1e3 * ms for ms in latency.raw_times])
+            times, count = latency.raw_times, min(len(latency.raw_times), MAX_SAMPLES)
+            samples = [1e3 * times[number * len(times) // count] for number in range(count)]
             found[case.name] = ProcessSeries(1e3 * latency.p50, samples)
             if cuda:
                 torch.cuda.empty_cache()
-    output.write_bytes(msgspec.json.encode(found))
-
-
-def thinned(samples: list[float]) -> list[float]:
-    """Return at most ``MAX_SAMPLES`` of the samples, evenly spread and in order."""
-    count = min(len(samples), MAX_SAMPLES)
-    return [samples[number * len(samples) // count] for number in range(count)]
+    return found
 
 
 def variation(medians: list[float]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
@@ -51,15 +52,11 @@ def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
 def run_ncu(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]:
     """Return the microseconds of the named cases under ``ncu``; raise ``NcuError``."""
     options = (
-        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC}"
+        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
+        "--print-units base --csv --target-processes application-only"
     )
-    options += " --print-units base --csv --target-processes application-only"
-    command = [
-        ncu,
-        *options.split(),
-        *python_command("-m", "kernels_bench_tools.selfcheck", "--child", "ncu"),
-    ]
-    command += [*(["--flush"] if cache_control == "none" else []), "--names", *names]
+    child = python_command("-m", "kernels_bench_tools.selfcheck.ncu", cache_control, *names)
+    command = [ncu, *options.split(), *child]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except OSError as error:
@@ -135,3 +132,7 @@ def _profiled() -> Iterator[None]:
     yield
     torch.cuda.synchronize()
     torch.cuda.profiler.stop()
+
+
+if __name__ == "__main__":
+    run_child(sys.argv[2:], flush=sys.argv[1] == "none")

@@ -31,7 +31,7 @@ def test_null_kernel_overhead() -> None:
 
 
 def test_fresh_processes_agree_and_detect_two_percent() -> None:
-    series = checks.series_of_processes(checks.ENOUGH_PROCESSES, quick=True)
+    series = checks.series_of_processes(checks.ENOUGH_PROCESSES, "cuda", quick=True)
     medians = [one.median_us for one in series[PLAIN.name]]
     # A GPU whose memory is twice as fast is still in the range.
     assert 40 < median(medians) < 400
