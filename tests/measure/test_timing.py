@@ -191,14 +191,19 @@ def test_work_that_is_left_to_a_later_call_is_missing_in_an_output(kind: Any) ->
         ([0.05] * 16 + [0.3] * 14, 0.05, False),  # the median of what was reported is that of honest calls
         ([0.05] * 14 + [0.3] * 16, 0.05, True),
         ([0.25] * 30, 0.2, False),
-        ([5.0] * 5, 0.05, False),  # too few calls without a wait for a core; the row is disturbed
-        ([5.0] * 30, None, False),
+        ([5.0] * 5, 0.05, True),
     ],
 )
 def test_time_that_half_of_the_calls_do_not_report_is_noticed(
-    overheads: list[float], harness_ms: float | None, hidden: bool
+    overheads: list[float], harness_ms: float, hidden: bool
 ) -> None:
     assert bool(measuring._hidden(0.1, overheads, harness_ms)) is hidden
+
+
+def test_a_sample_is_disturbed_if_nobody_knows_what_the_harness_takes() -> None:
+    batches = Batches(TimedCalls(lambda x: x + 1, InputSets([(torch.zeros(1),)]), "cpu"), 1)
+
+    assert Flag.DISTURBED in measure_calls(batches, "cpu", limits=QUICK, harness_ms=lambda: None).flags
 
 
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:

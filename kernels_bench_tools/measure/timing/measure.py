@@ -228,11 +228,13 @@ def _measure_cpu(
         calls, reason = sample(draw, limits, warm.seconds_per_call)
         batches.end_sample()
         waiting, flag, note = waits.read(len(calls)), None, ""
-        reported = median(call.ms for call in calls)
-        if harness_ms and (note := _hidden(reported, batches.overheads, harness_ms())):
-            flag = Flag.TIMER_TAMPER
-        if waiting.disturbed or (harness_ms and 2 * len(batches.overheads) < len(calls)):
+        harness = harness_ms and harness_ms()
+        # A process that hides work to lower its median hides it in half of its calls.
+        unknown = harness_ms and (harness is None or 2 * len(batches.overheads) < len(calls))
+        if waiting.disturbed or unknown:
             flag, note = Flag.DISTURBED, str(waiting)
+        elif harness and (note := _hidden(median(call.ms for call in calls), batches.overheads, harness)):
+            flag = Flag.TIMER_TAMPER
         attempts.append(_Attempt(flag, note, waiting.share, warm.calls, calls, reason))
     flag, note, _, warm_calls, calls, reason = min(
         attempts, key=lambda one: (one.flag is not None, one.share)
@@ -248,13 +250,8 @@ def _measure_cpu(
     return TimingResult(latency, note=note, flags=[*([flag] if flag else []), *sample_flags(latency)])
 
 
-def _hidden(reported_ms: float, overheads: Sequence[float], harness_ms: float | None) -> str:
-    """Return why calls have taken longer than their process reports; empty if they have not, or if that cannot be known.
-
-    A process that hides work to lower its median hides it in half of its calls.
-    """
-    if len(overheads) < MIN_SAMPLES or harness_ms is None:
-        return ""
+def _hidden(reported_ms: float, overheads: Sequence[float], harness_ms: float) -> str:
+    """Return why calls have taken longer than their process reports; empty if they have not."""
     taken = reported_ms + median(overheads)
     if taken <= MOST_LATE * (reported_ms + harness_ms) + LATE_MS:
         return ""
