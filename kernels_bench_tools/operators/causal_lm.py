@@ -30,6 +30,7 @@ from kernels_bench_tools.operators.decoder_layer import (
     Forward,
     attended_pairs,
     batch_of,
+    chunks,
     large_after_the_end,
     model_config,
     random_batch,
@@ -176,6 +177,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "the first and the last token", (kv_cache, ends, positions, slots, tables, *rest)
     beyond = large_after_the_end(kv_cache, tables, rest[-1])
     yield "large values after the end", (beyond, input_ids, positions, slots, tables, *rest)
+    yield from chunks(workload, make_inputs, kv_cache.device)
 
 
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:

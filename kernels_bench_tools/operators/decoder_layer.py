@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Tolerance,
+    Workload,
+    model_sets,
+    product_tolerance,
+    size_in_bytes,
+)
 from kernels_bench_tools.models.baseline.forward_context import (
     AttentionMetadata,
     plan_batch,
@@ -21,6 +30,7 @@ from kernels_bench_tools.models.baseline.forward_context import (
 from kernels_bench_tools.models.baseline.L1 import RotaryEmbedding
 from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer
 from kernels_bench_tools.models.config import ModelConfig
+from kernels_bench_tools.operators.mlp import MOST_MEAN
 
 AXES = (
     *("kind", "residual", "sequences", "tokens", "context", "hidden_dim"),
@@ -40,6 +50,8 @@ WEIGHTS = (
 """Parameters of the module in the order of the inputs; layers without one of them get None."""
 EPSILON = 1e-5
 LARGE = 100.0
+CHUNK = 13
+"""Earlier tokens of the prompts of an edge case: they end inside of a block of the cache."""
 
 Forward = Callable[..., Any]
 Layer = Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -206,7 +218,7 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     )
 
 
-def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     hidden, residual, kv_cache, positions, slots, tables, *rest = inputs
 
     def changed(change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -218,6 +230,17 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "padded rows", changed(helpers.padded_rows)
     beyond = large_after_the_end(kv_cache, tables, rest[-1])
     yield "large values after the end", (hidden, residual, beyond, positions, slots, tables, *rest)
+    yield from chunks(workload, make_inputs, hidden.device)
+
+
+def chunks(
+    workload: Workload, make: Callable[..., Inputs], device: torch.device
+) -> Iterator[tuple[str, Inputs]]:
+    """Yield, of prompts, a batch in which the last tokens of each are new, and the others are in the cache."""
+    tokens = int(workload.axes["tokens"])
+    if tokens > 1:
+        longer = helpers.with_axes(workload, context=tokens + CHUNK)
+        yield f"prompts after {CHUNK} tokens", make(longer, device, workload.seed + 1000)
 
 
 def large_after_the_end(kv_cache: Tensor, tables: Tensor, context: int) -> Tensor:
@@ -251,6 +274,16 @@ def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
     earlier = len(seq_lens) * inputs[-1] - len(hidden)
     new = len(hidden) // len(seq_lens)
     return {2: 2 * earlier * size_in_bytes(kv_cache[0, 0, 0]), 7: new * size_in_bytes(cos_sin[0])}
+
+
+def tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return four times the default tolerance in half precision, and a limit of the mean error.
+
+    Of 1000 random layers, torch's own errors reach 2.1 times the default at single elements.
+    """
+    exact = product_tolerance(dtype)
+    half = torch.finfo(dtype).bits <= 16
+    return Tolerance(rtol=4 * exact.rtol, atol=4 * exact.atol, mean=MOST_MEAN) if half else exact
 
 
 def _name(residual: bool, **sizes: Any) -> str:
@@ -299,6 +332,7 @@ OPERATOR = Operator(
         ),
     ),
     edge_cases=edge_cases,
+    tolerance=tolerance,
     baseline=cast(Callable[..., Any], reference),  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, sequences=3, tokens=40, context=40, **_SIZES),
     multiples=dict.fromkeys(AXES, 0)

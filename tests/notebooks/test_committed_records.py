@@ -9,7 +9,11 @@ from kernels_bench_tools.records.codec import read_records
 
 ROOT = Path(__file__).parents[2]
 
-AWAITING_MEASUREMENT: set[str] = {"causal_lm/triton_model", "decoder_layer/triton_layer"}
+AWAITING_MEASUREMENT: set[str] = {
+    "causal_lm/triton_model",
+    "decoder_layer/torch_compiled_layer",
+    "decoder_layer/triton_layer",
+}
 """Implementations whose code was changed on purpose and which will be measured again, such as ``"rotary/triton_rotary"``."""
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.operator import find_operator
-from kernels_bench_tools.models.baseline.L1 import RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1 import FlashAttnPrefill, RotaryEmbedding
 from kernels_bench_tools.operators.causal_conv1d import reference as conv1d
 from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
@@ -94,6 +94,12 @@ def with_gradient(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callabl
         return loss, change(gradient, logits, target)
 
     return function
+
+
+def of_new_tokens_only(
+    module: Any, query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, *new: Any
+) -> Any:
+    return FlashAttnPrefill.forward(module, query, keys, values, tables, new[0], new[0])
 
 
 def with_inputs(**changed: Callable[[Tensor], Any]) -> Callable[..., Any]:
@@ -333,6 +339,7 @@ WRONG: list[tuple[str, tuple[str, ...], tuple[str, ...], dict[str, Any], dict[st
             "slots in another order": with_inputs(slots=lambda x: x.flip(0)),
             "a copy of the cache": layer_on_a_copy,
             "no rotation": layer_with({RotaryEmbedding: lambda _, positions, *qk: qk}),
+            "no earlier tokens": layer_with({FlashAttnPrefill: of_new_tokens_only}),
         },
     ),
     (
