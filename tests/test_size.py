@@ -9,12 +9,12 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_590,
+    "kernels_bench_tools": 41_480,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_400,
     "kernels_bench_tools/cluster": 760,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 7_250,
+    "kernels_bench_tools/measure": 7_290,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_140,
     "kernels_bench_tools/operators": 3_570,

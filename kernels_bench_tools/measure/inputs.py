@@ -1,4 +1,4 @@
-"""Building blocks for operator modules: edge cases made from ordinary inputs, smaller workloads, slices of inputs."""
+"""Building blocks for operator modules: workloads and their names, edge cases made from ordinary inputs, slices of inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.operator import Inputs, Workload
+from kernels_bench_tools.measure.operator import Inputs, Tolerance, Workload, dtype_tolerance
 
 SPIKE = 100.0
 TAIL = 3
@@ -39,6 +39,28 @@ def make_workloads(
             values = dict(zip(axes, (function, *size) if groups else size, strict=True))
             made.append(Workload(name=prefix + name(**values), axes=values, dtype=dtype, group=group))
     return made
+
+
+def named(prefixes: Mapping[str, str], sizes: str) -> Callable[..., str]:
+    """Return what names workloads by a prefix for each function, and a template for the other axes."""
+    return lambda function, **axes: f"{prefixes[function]}_{sizes.format(**axes)}"
+
+
+def in_single(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a formula that is computed in float32, whose first output is rounded once, to the type of the first input."""
+
+    def computed(x: Tensor, *rest: Any) -> Any:
+        found = formula(*(one.float() if isinstance(one, Tensor) else one for one in (x, *rest)))
+        return (found[0].to(x.dtype), *found[1:]) if isinstance(found, tuple) else found.to(x.dtype)
+
+    return computed
+
+
+def or_in_single(error: float) -> Callable[[torch.dtype], Tolerance]:
+    """Return ``dtype_tolerance``, with another error in float32, such as that of long sums."""
+    return lambda dtype: (
+        Tolerance(rtol=error, atol=error) if dtype == torch.float32 else dtype_tolerance(dtype)
+    )
 
 
 def random_tensors(
@@ -119,6 +141,31 @@ def parts(length: int, each: int, most: int = 0) -> Iterator[slice]:
     step = max(1, (most or SLICE_ELEMENTS) // max(each, 1))
     for start in range(0, length, step):
         yield slice(start, start + step)
+
+
+def sliced(
+    *axes: int | None, into: int, times: float = 1
+) -> Callable[[Inputs], Iterator[tuple[Any, Inputs]]]:
+    """Return the ``slices`` of an operator whose outputs are cut along the axis ``into``, 0 or more, or -1.
+
+    ``axes`` has for each input the axis along which it is cut, or None; inputs that are None stay so. A slice has as
+    many elements of the first that is cut as :data:`SLICE_ELEMENTS` says, times ``times``.
+    """
+
+    def at(axis: int, part: slice) -> tuple[Any, ...]:
+        return (..., part) if axis < 0 else (*[slice(None)] * axis, part)
+
+    def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+        paired = list(zip(inputs, axes, strict=False))  # gradients may not follow
+        first, axis = next((value, axis) for value, axis in paired if axis is not None)
+        length = first.shape[axis]
+        for part in parts(length, first.numel() // length, int(SLICE_ELEMENTS * times)):
+            own = (
+                value if axis is None or value is None else value[at(axis, part)] for value, axis in paired
+            )
+            yield at(into, part), tuple(own)
+
+    return slices
 
 
 def row_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,13 +59,6 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES[:4], ODD_SHAPES, make_inputs, x.device)
 
 
-def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of channels, each with all batch entries."""
-    x, weight, bias, activation = inputs
-    for part in helpers.parts(x.shape[1], x[:, :1].numel()):
-        yield (slice(None), part), (x[:, part], weight[part], bias[part], activation)
-
-
 def count_flops(inputs: Inputs) -> int:
     """Count a product and a sum for each tap, and the activation."""
     x, weight, _, activation = inputs
@@ -93,7 +85,7 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    slices=channel_slices,
+    slices=helpers.sliced(1, 0, 0, None, into=1),
     edge_cases=edge_cases,
     baseline=torch_causal_conv1d,
     smaller=partial(helpers.limit_axes, batch=2, dim=32, seq_len=2100),  # rows of more than one block

@@ -103,10 +103,7 @@ def gradient_tolerance(dtype: torch.dtype) -> Tolerance:
     )
 
 
-def _name(function: str, tokens: int, vocabulary: int) -> str:
-    return f"{PREFIXES[function]}_T{tokens}_V{vocabulary}"
-
-
+_name = helpers.named(PREFIXES, "T{tokens}_V{vocabulary}")
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 

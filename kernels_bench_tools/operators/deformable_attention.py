@@ -11,14 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Output,
-    Tolerance,
-    Workload,
-    dtype_tolerance,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("batch", "queries", "heads", "head_dim", "points", "maps")
 FLOPS_PER_CORNER = 2
@@ -92,9 +85,8 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, value.device)
 
 
-def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return 3e-5 for float32: a rounding of a location is 1e-5 pixels on a map of 100."""
-    return Tolerance(rtol=3e-5, atol=3e-5) if dtype == torch.float32 else dtype_tolerance(dtype)
+tolerance = helpers.or_in_single(3e-5)
+"""A rounding of a location is 1e-5 pixels on a map of 100."""
 
 
 def count_flops(inputs: Inputs) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,14 +61,6 @@ def token_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
         yield part, (weight[rows], own)
 
 
-def column_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of columns, for gradients."""
-    weight, ids, gradient = inputs
-    for part in helpers.parts(weight.shape[1], max(len(weight), len(ids))):
-        index = (slice(None), part)
-        yield index, (weight[index], ids, gradient[index])
-
-
 def bytes_of_rows(inputs: Inputs) -> dict[int, int]:
     """Return the bytes of the weight's rows that are looked up, each counted once."""
     weight, ids = inputs[:2]
@@ -104,6 +95,6 @@ OPERATOR = Operator(
     parameters=(0,),
     partly_read=bytes_of_rows,
     gradients=(0,),
-    gradient_slices=column_slices,
+    gradient_slices=helpers.sliced(1, None, 1, into=1),
     backward_unread=(0,),
 )

@@ -73,10 +73,7 @@ def reference(
     return out * key_dim**-0.5, state
 
 
-def torch_chunked(q: Tensor, *rest: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Compute :func:`reference` in float32 and round the output once."""
-    out, state = reference(*(one if one is None else one.float() for one in (q, *rest)))
-    return out.to(q.dtype), state
+torch_chunked = helpers.in_single(reference)
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
@@ -134,10 +131,7 @@ def count_flops(inputs: Inputs) -> int:
     return int(7 * k.numel() * v.shape[-1])
 
 
-def _name(function: str, batch: int, seq_len: int, heads: int, key_dim: int, value_dim: int) -> str:
-    return f"{GROUPS[function]}_B{batch}_S{seq_len}_H{heads}_K{key_dim}_V{value_dim}"
-
-
+_name = helpers.named(GROUPS, "B{batch}_S{seq_len}_H{heads}_K{key_dim}_V{value_dim}")
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 OPERATOR = Operator(

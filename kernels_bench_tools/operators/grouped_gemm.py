@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +21,6 @@ from kernels_bench_tools.measure.operator import (
 )
 
 AXES = ("rows", "experts", "in_features", "out_features", "skewed")
-WEIGHTS_AT_ONCE = 1 << 27
-"""Elements of the weights that the reference converts at a time: 1 GB in float64."""
 SKEW = 1.0
 """Exponent of Zipf's law: the first expert gets about four times the average of eight."""
 
@@ -84,13 +81,6 @@ def bytes_of_used_experts(inputs: Inputs) -> dict[int, int]:
     return {1: ends.unique().count_nonzero().item() * size_in_bytes(weight[0])}
 
 
-def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of each weight's rows, which are columns of the result."""
-    x, weight, ends = inputs
-    for part in helpers.parts(weight.shape[1], weight[:, 0].numel(), WEIGHTS_AT_ONCE):
-        yield (..., part), (x, weight[:, part], ends)
-
-
 def _name(rows: int, experts: int, in_features: int, out_features: int, skewed: bool) -> str:
     return f"{'Skewed' if skewed else 'Even'}_R{rows}_E{experts}_K{in_features}_N{out_features}"
 
@@ -118,7 +108,7 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: 2 * inputs[0].numel() * inputs[1].shape[1],
     outputs=(Output(shape=lambda inputs: (inputs[0].shape[0], inputs[1].shape[1])),),
-    slices=slices,
+    slices=helpers.sliced(None, 1, None, into=-1, times=8),  # 1 GB of the weights in float64
     edge_cases=edge_cases,
     tolerance=product_tolerance,
     baseline=torch_grouped,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +22,6 @@ from kernels_bench_tools.measure.operator import (
 AXES = ("function", "tokens", "in_features", "out_features")
 GROUPS = {"linear": "Linear", "linear_bias": "Linear with bias"}
 PREFIXES = {"linear": "Linear", "linear_bias": "LinearBias"}
-WEIGHTS_AT_ONCE = 1 << 27
-"""Elements of the weight that the reference converts at a time: 1 GB in float64."""
 ODD_SHAPES = ((3, 769, 130), (65, 40, 200), (1, 128, 67), (1160, 72, 136))
 """The last has more rows than eight tiles of 128, which kernels often compute as a group."""
 
@@ -57,17 +54,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES[1:], ODD_SHAPES, make_inputs, x.device)
 
 
-def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of the weight's rows, which are columns of the result."""
-    x, weight, *bias = inputs
-    for part in helpers.parts(len(weight), weight.shape[1], WEIGHTS_AT_ONCE):
-        yield (..., part), (x, weight[part], *(value[part] for value in bias))
-
-
-def _name(function: str, tokens: int, in_features: int, out_features: int) -> str:
-    return f"{PREFIXES[function]}_T{tokens}_K{in_features}_N{out_features}"
-
-
+_name = helpers.named(PREFIXES, "T{tokens}_K{in_features}_N{out_features}")
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 _DEFAULT = ((2048, 4096, 4096), (4096, 4096, 4096), (2048, 4096, 28672), (2048, 14336, 4096))
 _LARGE, _BIASED = (8192, 8192, 8192), (3584, 4608)
@@ -91,7 +78,7 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: 2 * inputs[0].numel() * inputs[1].shape[0],
     outputs=(Output(shape=lambda inputs: (*inputs[0].shape[:-1], inputs[1].shape[0])),),
-    slices=slices,
+    slices=helpers.sliced(None, 0, 0, into=-1, times=8),  # 1 GB of the weight in float64
     edge_cases=edge_cases,
     tolerance=product_tolerance,
     baseline=reference,  # called with the workload's dtype

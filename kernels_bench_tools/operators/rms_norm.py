@@ -102,7 +102,7 @@ def _gated_layout(formula: Callable[..., Tensor]) -> dict[str, Any]:
     return {
         "inputs": gated_inputs,
         "reference": formula,
-        "baseline": lambda x, *rest: formula(x.float(), *map(_in_single, rest)).to(x.dtype),
+        "baseline": helpers.in_single(formula),
         "flops": lambda inputs: (FLOPS_PER_ELEMENT + 5) * inputs[0].numel(),
         "edge_cases": gated_edge_cases,
         "gradients": (),
@@ -110,19 +110,12 @@ def _gated_layout(formula: Callable[..., Tensor]) -> dict[str, Any]:
     }
 
 
-def _in_single(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) else value
-
-
 def count_flops(inputs: Inputs) -> int:
     x, _, residual, _ = inputs
     return int(x.numel() * (FLOPS_PER_ELEMENT + (residual is not None)))
 
 
-def _name(function: str, batch: int, seq_len: int, hidden_dim: int) -> str:
-    return f"{PREFIXES[function]}_B{batch}_S{seq_len}_D{hidden_dim}"
-
-
+_name = helpers.named(PREFIXES, "B{batch}_S{seq_len}_D{hidden_dim}")
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 # The sizes of layer_norm's default set, for comparison.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,20 +67,13 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, q.device)
 
 
-def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of the sequence, each with all batch entries; gradients of both outputs may follow the inputs."""
-    q, k, cos, sin, *gradients = inputs
-    for part in helpers.parts(q.shape[1], q[:, :1].numel()):
-        rest = (gradient[:, part] for gradient in gradients)
-        yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
-
-
 def _name(batch: int, seq_len: int, heads: int, kv_heads: int, head_dim: int) -> str:
     grouped = f"_KV{kv_heads}" if kv_heads != heads else ""
     return f"B{batch}_S{seq_len}_H{heads}{grouped}_D{head_dim}"
 
 
 _workloads = partial(helpers.make_workloads, AXES, _name)
+_token_slices = helpers.sliced(1, 1, 0, 0, 1, 1, into=1)
 _DEFAULT = product((1, 2), (128, 512, 2048), (8, 32), (64, 128))
 _LONG = [(1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)]
 
@@ -107,7 +99,7 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * (inputs[0].numel() + inputs[1].numel()),
     outputs=(Output("q"), Output("k", shape=lambda inputs: inputs[1].shape)),
-    slices=token_slices,
+    slices=_token_slices,
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, batch=4, seq_len=33),
@@ -115,7 +107,7 @@ OPERATOR = Operator(
     nonfinite=helpers.any_number(0, 1),
     gradients=(0, 1),
     parameters=(2, 3),
-    gradient_slices=token_slices,
+    gradient_slices=_token_slices,
     backward_flops=1.0,  # a rotation by the opposite angle
     backward_unread=(0, 1),  # the gradients suffice
 )

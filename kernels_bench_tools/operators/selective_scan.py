@@ -5,21 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Output,
-    Tolerance,
-    Workload,
-    dtype_tolerance,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("function", "batch", "dim", "seq_len", "d_state")
 GROUPS = {"prefill": "Prefill", "step": "Step"}
@@ -66,21 +58,7 @@ def reference(
     return out * functional.silu(z), states[:, :, -1]
 
 
-def torch_scan(x: Tensor, *rest: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Compute :func:`reference` in float32 and round the output once."""
-    out, state = reference(*(one if one is None else one.float() for one in (x, *rest)))
-    return out.to(x.dtype), state
-
-
-def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of channels: the states of all tokens and channels would need much memory in float64."""
-    x, dt, A, B, C, D, z, dt_bias, state = inputs
-    for part in helpers.parts(x.shape[1], x[:, :1].numel() * A.shape[1]):
-        of_state = None if state is None else state[:, part]
-        yield (
-            (slice(None), part),
-            (x[:, part], dt[:, part], A[part], B, C, D[part], z[:, part], dt_bias[part], of_state),
-        )
+torch_scan = helpers.in_single(reference)
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
@@ -136,9 +114,8 @@ def _last(x: Tensor) -> Tensor:
     return helpers.transposed(x, 1)
 
 
-def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return 1e-5 for float32: a rounding of the decay is repeated at every token that it is multiplied at."""
-    return Tolerance(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dtype_tolerance(dtype)
+tolerance = helpers.or_in_single(1e-5)
+"""A rounding of the decay is repeated at every token that it is multiplied at."""
 
 
 def count_flops(inputs: Inputs) -> int:
@@ -146,10 +123,7 @@ def count_flops(inputs: Inputs) -> int:
     return int(x.numel() * (FLOPS_PER_STATE * A.shape[1] + FLOPS_PER_OUTPUT))
 
 
-def _name(function: str, batch: int, dim: int, seq_len: int, d_state: int) -> str:
-    return f"{GROUPS[function]}_B{batch}_D{dim}_S{seq_len}_N{d_state}"
-
-
+_name = helpers.named(GROUPS, "B{batch}_D{dim}_S{seq_len}_N{d_state}")
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 OPERATOR = Operator(
@@ -174,7 +148,8 @@ OPERATOR = Operator(
         Output(),
         Output("state", "float32", tolerance, lambda inputs: (*inputs[0].shape[:2], inputs[2].shape[1])),
     ),
-    slices=channel_slices,
+    # The states of all tokens and channels would need much memory in float64.
+    slices=helpers.sliced(1, 1, 0, None, None, 0, 1, 0, 1, into=1, times=1 / 16),
     edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=torch_scan,

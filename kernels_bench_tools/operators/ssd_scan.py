@@ -11,14 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Output,
-    Tolerance,
-    Workload,
-    dtype_tolerance,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("function", "batch", "seq_len", "heads", "head_dim", "groups", "d_state")
 GROUPS = {"prefill": "Prefill", "step": "Step"}
@@ -68,10 +61,7 @@ def reference(
     return out.flatten(2, 3)[:, :, : x.shape[1]].transpose(1, 2) + x * D[:, None], state
 
 
-def torch_scan(x: Tensor, *rest: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Compute :func:`reference` in float32 and round the output once."""
-    out, state = reference(*(one if one is None else one.float() for one in (x, *rest)))
-    return out.to(x.dtype), state
+torch_scan = helpers.in_single(reference)
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
@@ -114,9 +104,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
 
 
-def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return 1e-5 for float32: sums over many tokens."""
-    return Tolerance(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dtype_tolerance(dtype)
+tolerance = helpers.or_in_single(1e-5)  # sums over many tokens
 
 
 def count_flops(inputs: Inputs) -> int:
@@ -125,11 +113,7 @@ def count_flops(inputs: Inputs) -> int:
     return int(x.numel() * (5 * B.shape[-1] + 3))
 
 
-_SHORT = "B{batch}_S{seq_len}_H{heads}_P{head_dim}_G{groups}_N{d_state}".format
-
-
-def _name(function: str, **axes: int) -> str:
-    return f"{GROUPS[function]}_{_SHORT(**axes)}"
+_name = helpers.named(GROUPS, "B{batch}_S{seq_len}_H{heads}_P{head_dim}_G{groups}_N{d_state}")
 
 
 _workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
