@@ -25,7 +25,7 @@ class KbtError(Exception):
         self.what = what
         self.expected = expected
         self.remedy = remedy
-        super().__init__(str(self))
+        super().__init__(where, what, expected, remedy)
 
     def __str__(self) -> str:
         """Return the message."""

@@ -21,15 +21,7 @@ PANELS = {
     "Start": ("init", "new", "check"),
     "Measure": ("run", "plan", "build", "serve", "record", "import"),
     "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate", "export"),
-    "Machines, kernels and packages": (
-        "selfcheck",
-        "workers",
-        "prefetch",
-        "hub",
-        "upgrade",
-        "cache",
-        "clean",
-    ),
+    "Machines, kernels and packages": ("selfcheck", "prefetch", "hub", "upgrade", "cache", "clean"),
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]

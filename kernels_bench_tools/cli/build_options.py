@@ -66,8 +66,8 @@ def _read(
             one per core. Measuring cells always run alone.
         processes (N): Number of new processes for each measuring cell. Processes of one operator's cells are
             interleaved. [default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]
-        cluster (ADDRESS): Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt
-            workers`). Results are stored in this project's cache.
+        cluster (ADDRESS): Run cells on the workers of a Dask scheduler, such as tcp://host:8786. Results are
+            stored in this project's cache. CONTRIBUTING.md says how to start workers.
         memory_limit (SIZE): Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is
             stopped with status `oom`. [default: `memory_limit` of `[tool.kbt]`, or 90 % of the machine's memory]
         pass_env (NAME): Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells

@@ -7,11 +7,13 @@ scheduler releases the task: the build was interrupted or is gone, or the worker
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import socket
+import tarfile
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import file_digest, update_file
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
@@ -31,7 +33,7 @@ from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.hub import find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
-from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
+from kernels_bench_tools.run.cache.entry import Entry, read_entry
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask
@@ -51,10 +53,39 @@ _POLL_SECONDS = 0.05
 _ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
 _unpacking = threading.Lock()
 
-Files = dict[str, tuple[bytes, int]]
-"""Content and mode of files, by their absolute path on the client without the leading slash."""
-PackedEntry = tuple[StoredResult, dict[str, bytes]]
-"""The result of a cell, and its logs and artifacts by their path in an entry of the cache."""
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    device: Device
+    identity: list[str]
+    """What of its environment changes results."""
+    code: str
+    """Digest of this package as it was when the process began."""
+    has_device: bool
+    """Whether it was started with the resource ``DEVICE``."""
+    threads: int
+
+    def check(self, other: WorkerInfo, where: str) -> None:
+        """Raise a ``ProjectError`` if a worker would give other results than ``other``, or cannot run cells."""
+        if not self.has_device:
+            hint = f"Start it with `--resources {DEVICE}=1`"
+            raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
+        if self.code != other.code:
+            what, hint = "has another version of kernels-bench-tools", "Update it there, and start it again"
+            raise ProjectError(where, what, "the same code on all workers", hint)
+        if self.device != other.device:
+            has, too = (f"{one.device.name} {one.device.driver}".strip() for one in (self, other))
+            raise ProjectError(where, f"has {has}, and another one {too}", "one kind of device in a cluster")
+        if unequal := sorted({*self.identity} ^ {*other.identity}):
+            what = f"differs from another one in {', '.join(unequal[:5])}"
+            raise ProjectError(where, what, "the same packages on all workers")
+
+
+def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
+    state = dask_worker.state
+    has_device = state.total_resources.get(DEVICE, 0) >= 1
+    identity = find_environment(environment).identity()
+    return WorkerInfo(current_device(), identity, CODE, has_device, state.nthreads)
 
 
 @dataclass(frozen=True)
@@ -70,12 +101,14 @@ class Shipment:
     """The context of the first cell: workloads, mode, number of processes and commit are those of all cells."""
     policy: CellPolicy
     """What the cells may use; the values of variables that they are passed are the worker's own."""
-    needed: dict[CellName, tuple[str, PackedEntry]]
-    """Key and entry of each needed cell."""
-    sources: Files
-    """The project's own operators, what the headers of the cells read from the client's disk, and settings of uv."""
-    inputs: Files
-    """Data files of the cells, and the lock of hub kernels."""
+    worker: WorkerInfo
+    """What a worker must be like."""
+    needed: dict[CellName, tuple[str, bytes]]
+    """Key and archived entry of each needed cell."""
+    sources: bytes
+    """Archive of the project's own operators, what the headers of the cells read from the client's disk, and settings of uv."""
+    inputs: bytes
+    """Archive of data files of the cells, and of the lock of hub kernels."""
     lock: str
     """Path of the lock in ``inputs``; empty if there is none."""
     variables: dict[str, str]
@@ -88,7 +121,7 @@ class Shipment:
         return [node.name for node in self.nodes if node.name not in self.needed]
 
 
-def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipment:
+def pack(project: Project, environment: str, tasks: Sequence[CellTask], worker: WorkerInfo) -> Shipment:
     """Return cells as they are sent to a worker; a path source that is too large is a ``ProjectError``."""
     first, nodes = tasks[0], {task.node.name: task.node for task in tasks}
     needed = {name for node in nodes.values() for name in node.needs}
@@ -108,9 +141,10 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
         nodes=[*nodes.values(), *(first.graph.nodes[name] for name in needed)],
         context=first.context,
         policy=first.policy,
-        needed={name: (first.results[name].key, _pack_entry(first.results[name])) for name in needed},
-        sources=_read(sources),
-        inputs=_read(data),
+        worker=worker,
+        needed={name: (first.results[name].key, _archive_entry(first.results[name])) for name in needed},
+        sources=_archive(sources),
+        inputs=_archive(data),
         lock=_rootless(lock) if lock else "",
         variables=forwarded_variables(os.environ),
     )
@@ -142,28 +176,29 @@ def _read_by_headers(project: Project, nodes: Iterable[Node]) -> set[Path]:
     return found
 
 
-def _read(paths: Iterable[Path]) -> Files:
-    return {
-        _rootless(path): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644) for path in paths
-    }
+def _archive(paths: Iterable[Path], root: Path = Path("/")) -> bytes:
+    """Return an archive of files by their paths below ``root``; equal files give equal bytes."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for path in sorted(paths):
+            about = tarfile.TarInfo(path.relative_to(root).as_posix())
+            content = path.read_bytes()
+            about.size, about.mode = len(content), 0o755 if os.access(path, os.X_OK) else 0o644
+            archive.addfile(about, io.BytesIO(content))
+    return data.getvalue()
 
 
-def _pack_entry(entry: Entry) -> PackedEntry:
-    names = [*LOGS, *(f"{entry.artifacts.name}/{name}" for name in entry.result.artifacts)]
-    return entry.result, {name: (entry.folder / name).read_bytes() for name in names}
+def _archive_entry(entry: Entry) -> bytes:
+    return _archive((path for path in entry.folder.rglob("*") if path.is_file()), entry.folder)
 
 
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of an entry that was sent; a path that leads out of ``folder`` is a ``ProjectError``."""
-    for name, data in files.items():
-        path = folder / name
-        if not Path(os.path.normpath(path)).is_relative_to(folder):
-            raise ProjectError(name, "is not a path within a cell's results")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+def unpack(archive: bytes, folder: Path) -> None:
+    """Write the files of an archive into ``folder``; one that would be elsewhere is a ``tarfile.TarError``."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
 
 
-def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
+def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
     """Run cells on this worker, and return their results and files; each step is sent as an event of ``topic``.
 
     Lines that cells print are only in their logs. If the task is released, or the worker closes, an ``InterruptedBuildError`` is raised.
@@ -173,7 +208,13 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
 
     def send(step: str, *arguments: Any) -> None:
         if step not in {"cell_output", "cell_finished"}:  # the client reports the latter itself
-            worker.log_event(topic, {"attempt": shipment.attempt, "step": step, "arguments": arguments})
+            event = {
+                "attempt": shipment.attempt,
+                "worker": worker.address,
+                "step": step,
+                "arguments": arguments,
+            }
+            worker.log_event(topic, event)
 
     def interrupt_with_task() -> None:
         while not over.wait(_POLL_SECONDS):
@@ -182,7 +223,8 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
                 executor.interrupt()
                 return
 
-    send("assigned", worker.address)
+    describe_worker(shipment.environment, worker).check(shipment.worker, f"worker {worker.address}")
+    send("assigned")
     tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
     project = replace(shipment.project, root=tree / _rootless(shipment.project.root))
     state = project.state / "builds" / shipment.attempt
@@ -204,10 +246,11 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
     watch.start()
     try:
         results = {}
-        for name, (entry_key, (result, files)) in shipment.needed.items():
-            results[name] = Entry(cache.folder / entry_key, result)
-            results[name].artifacts.mkdir(parents=True)
-            write_files(results[name].folder, files)
+        for name, (entry_key, archive) in shipment.needed.items():
+            unpack(archive, cache.folder / entry_key)
+            (cache.folder / entry_key / "artifacts").mkdir(exist_ok=True)
+            if entry := read_entry(cache.folder / entry_key):
+                results[name] = entry
         checkout = Checkout(project.root)
         checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
         graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
@@ -225,7 +268,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
             results=results,
         )
         execution.run(cells, set(cells))
-        return {str(name): _pack_entry(execution.results[name]) for name in cells}
+        return {str(name): _archive_entry(execution.results[name]) for name in cells}
     finally:
         over.set()
         watch.join()
@@ -234,25 +277,17 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
 
 def _unpack(folder: Path, shipment: Shipment) -> Path:
     """Return a folder with the files of a shipment at their paths on the client; equal sources share environments."""
-
-    def write(target: Path, files: Files) -> None:
-        for name, (content, mode) in files.items():
-            update_file(target / name, content)
-            (target / name).chmod(mode)
-
     root = _rootless(shipment.project.root)
-    digest = hashlib.sha256(f"{shipment.client}\0{root}\n".encode())
-    for path, (content, mode) in sorted(shipment.sources.items()):
-        digest.update(os.fsencode(f"{path}\0{hashlib.sha256(content).hexdigest()}{mode}\n"))
-    tree = folder / "trees" / digest.hexdigest()
+    digest = hashlib.sha256(f"{shipment.client}\0{root}\n".encode() + shipment.sources).hexdigest()
+    tree = folder / "trees" / digest
     with _unpacking:
         if not tree.is_dir():
             temporary = folder / shipment.attempt
             (temporary / root).mkdir(parents=True)
-            write(temporary, shipment.sources)
+            unpack(shipment.sources, temporary)
             tree.parent.mkdir(exist_ok=True)
             temporary.rename(tree)
-        write(tree, shipment.inputs)
+        unpack(shipment.inputs, tree)
     return tree
 
 
@@ -260,28 +295,6 @@ def _moved(node: Node, tree: Path) -> Node:
     """Return a cell whose notebook and files are in ``tree``."""
     notebook = replace(node.notebook, path=tree / _rootless(node.notebook.path))
     return replace(node, notebook=notebook, files=[tree / _rootless(path) for path in node.files])
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    device: Device
-    identity: list[str]
-    """What of its environment changes results."""
-    code: str
-    """``CODE`` of the worker."""
-    threads: int
-    has_device: bool
-    """Whether it was started with the resource ``DEVICE``."""
-
-
-def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
-    return WorkerInfo(
-        device=current_device(),
-        identity=find_environment(environment).identity(),
-        code=CODE,
-        threads=dask_worker.state.nthreads,
-        has_device=dask_worker.state.total_resources.get(DEVICE, 0) >= 1,
-    )
 
 
 CODE = hashlib.sha256(

@@ -23,7 +23,7 @@ FORMAT = 2
 """Version of the entries. Entries of other versions are ignored."""
 
 _DIGESTS = "digests.txt"
-_RESULT = "result.json"
+RESULT = "result.json"
 LOGS = STDOUT, STDERR, ENVIRONMENT_LOG = ("stdout.txt", "stderr.txt", "environment.txt")
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
 _SYNC_SECONDS = 0.1
@@ -105,8 +105,8 @@ class Draft(_EntryFolder):
         prefix = f"{self.artifacts.name}/"
         result.artifacts = {n.removeprefix(prefix): d for n, d in digests.items() if n.startswith(prefix)}
         data = msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
-        (self.folder / _RESULT).write_bytes(data)
-        digests[_RESULT] = hashlib.sha256(data).hexdigest()
+        (self.folder / RESULT).write_bytes(data)
+        digests[RESULT] = hashlib.sha256(data).hexdigest()
         (self.folder / _DIGESTS).write_bytes(_as_list(digests))
         if result.seconds < _SYNC_SECONDS:
             return False
@@ -126,16 +126,16 @@ def read_entry(folder: Path) -> Entry | None:
         return None
     try:
         _check_files(folder, read_file(folder / _DIGESTS))
-        result = read_struct(folder / _RESULT, StoredResult)
+        result = read_struct(folder / RESULT, StoredResult)
         return Entry(folder, result) if result.format == FORMAT else None
     except FileNotFoundError:
         flaw = f"{_DIGESTS} is missing"
     except OSError as error:
         flaw = f"{_DIGESTS} cannot be read ({error.strerror})"
     except msgspec.MsgspecError as error:
-        flaw = f"{_RESULT} is not a result ({error})"
+        flaw = f"{RESULT} is not a result ({error})"
     with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        if msgspec.json.decode(read_file(folder / _RESULT))["format"] != FORMAT:
+        if msgspec.json.decode(read_file(folder / RESULT))["format"] != FORMAT:
             return None
     raise DamagedEntryError(flaw)
 
