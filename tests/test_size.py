@@ -9,10 +9,10 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_480,
+    "kernels_bench_tools": 41_210,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_400,
-    "kernels_bench_tools/cluster": 760,
+    "kernels_bench_tools/cluster": 580,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 7_290,
     "kernels_bench_tools/models": 3_160,

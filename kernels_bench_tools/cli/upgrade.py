@@ -47,7 +47,7 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
         apply_changes(changes)
     for change in changes:
         print(change.said)
-    print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'date')} to {after}")
+    print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'header')} to {after}")
     if undated:
         note(f"{undated} cells install packages without a date; `kbt check` lists them")
 

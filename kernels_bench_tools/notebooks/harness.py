@@ -5,18 +5,16 @@ A header stays complete, so that uvnote and ``uv run`` need no project: the sett
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.header import PACKAGE, parse_content, parse_requirement, uv_settings
+from kernels_bench_tools.notebooks.header import PACKAGE, parse_requirement
 from kernels_bench_tools.text import has_credentials
 
 if TYPE_CHECKING:
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
 
 EXPECTED = f'"{PACKAGE}==0.1.0", {{ path = "." }} or {{ git = "https://…", rev = "…" }}'
 
-_NAME = r"kernels[-_.]bench[-_.]tools"
-_ENTRY = re.compile(rf"(?m)^# *[\"']?{_NAME}[\"']? *=.*\n", re.IGNORECASE)
-_SOURCES = "# [tool.uv.sources]\n"
-_NO_SOURCES = re.compile(rf"(# *\n)*{re.escape(_SOURCES)}(?=(# *\n)*(# *\[|\Z))")
+NAME = r"kernels[-_.]bench[-_.]tools"
 _ORIGINS = ("path", "git", "url")
 _KEYS = (*_ORIGINS, "rev", "tag", "branch", "subdirectory", "editable")
 _ARCHIVES = (".whl", ".zip", ".gz")
@@ -43,7 +38,7 @@ class Harness:
     """A table as in ``[tool.uv.sources]``, its path relative to the project's root; empty for a package index."""
 
     def setting(self) -> str:
-        return _inline(self.source) if self.source else json.dumps(self.requirement, ensure_ascii=False)
+        return inline_table(self.source) if self.source else json.dumps(self.requirement, ensure_ascii=False)
 
     def pip_requirement(self) -> str:
         """Return what ``pip install`` in the root takes for the same package."""
@@ -74,7 +69,7 @@ class Harness:
 def read_harness(where: str, value: object) -> Harness:
     """Return the harness that ``[tool.kbt] harness`` names; another value is a ``ProjectError``."""
     _refuse_credentials(where, str(value))
-    if isinstance(value, str) and _requirement(value):
+    if isinstance(value, str) and own_requirement(value):
         return Harness(value.strip())
     if isinstance(value, dict) and not value.keys() - {*_KEYS} and len(value.keys() & {*_ORIGINS}) == 1:
         kinds = {key: bool if key == "editable" else str for key in value}
@@ -87,7 +82,7 @@ def parse_harness(text: str, root: Path) -> Harness:
     """Return the harness that a user names: a requirement, the URL of a git repository or wheel, or a path."""
     _refuse_credentials("--harness", text)
     where = f"--harness {text}"
-    if _requirement(text):
+    if own_requirement(text):
         return Harness(text)
     if "://" in text:
         url, at, revision = text.removeprefix("git+").rpartition("@")
@@ -113,60 +108,13 @@ def _refuse_credentials(where: str, text: str) -> None:
         raise ProjectError(where, what, "An address without them", "Let git ask its credential helper")
 
 
-def with_harness(content: str, source: Mapping[str, Any], requirement: str) -> str | None:
-    """Return the content of a header in which this package comes from ``source``.
-
-    One that says so already, or does not name this package, is returned as it is; None if it cannot be changed line by
-    line, such as ``sources = { … }``.
-    """
-    header = parse_content(content)
-    listed = header.get("dependencies")
-    listed = listed if isinstance(listed, list) else []
-    found = {text: ours for text in listed if isinstance(text, str) and (ours := _requirement(text))}
-    sources = uv_settings(header).get("sources", {})
-    if len(found) != 1 or not isinstance(sources, dict):
-        return content if len(found) != 1 else None
-    [(before, ours)] = found.items()
-    wanted = _requirement(requirement)
-    after = requirement
-    if wanted and ours.extras - wanted.extras:
-        wanted.extras |= ours.extras
-        after = str(wanted)
-    expected = copy.deepcopy(header)
-    expected["dependencies"][listed.index(before)] = after
-    others = {name: table for name, table in sources.items() if not re.fullmatch(_NAME, name, re.IGNORECASE)}
-    settings = expected.setdefault("tool", {}).setdefault("uv", {})
-    settings["sources"] = {**others, PACKAGE: dict(source)} if source else others
-    if _pruned(expected) == _pruned(header):
-        return content
-    for quote in "\"'":
-        content = content.replace(f"{quote}{before}{quote}", f"{quote}{after}{quote}")
-    content = _ENTRY.sub("", content)
-    if source:
-        content = content if _SOURCES in content else f"{content}#\n{_SOURCES}"
-        content = content.replace(_SOURCES, f"{_SOURCES}# {PACKAGE} = {_inline(source)}\n")
-    else:
-        content = _NO_SOURCES.sub("", content)
-    try:
-        return content if _pruned(parse_content(content)) == _pruned(expected) else None
-    except tomllib.TOMLDecodeError:
-        return None
-
-
-def _requirement(text: str) -> Requirement | None:
+def own_requirement(text: str) -> Requirement | None:
     """Return a requirement of this package; None if the text is another one, or none."""
     found = parse_requirement(text)
-    return found if found and re.fullmatch(_NAME, found.name, re.IGNORECASE) else None
+    return found if found and re.fullmatch(NAME, found.name, re.IGNORECASE) else None
 
 
-def _pruned(table: Any) -> Any:
-    if not isinstance(table, dict):
-        return table
-    inner = {key: _pruned(value) for key, value in table.items()}
-    return {key: value for key, value in inner.items() if value != {}}
-
-
-def _inline(source: Mapping[str, Any]) -> str:
+def inline_table(source: Mapping[str, Any]) -> str:
     # A JSON string is a TOML string.
     words = (f"{key} = {json.dumps(source[key], ensure_ascii=False)}" for key in _KEYS if key in source)
     return f"{{ {', '.join(words)} }}"

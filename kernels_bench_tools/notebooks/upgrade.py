@@ -1,26 +1,27 @@
 """``kbt upgrade``: change in the headers of cells the date of their packages, or where this one comes from.
 
-Nothing else in the files changes.
+A line changes by a regular expression, and the header is read again: nothing else in it may have changed.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
-from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.notebooks import harness as own
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
+from kernels_bench_tools.notebooks.harness import NAME, Harness, inline_table, own_requirement
 from kernels_bench_tools.notebooks.header import (
     EXCLUDE_NEWER,
+    PACKAGE,
     has_undated_packages,
     parse_content,
     read_header,
@@ -31,19 +32,20 @@ from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.notebooks.survey import Survey, select_notebooks, survey_targets
 
 _DATE = re.compile(rf"(?m)^(# *(?:tool\.uv\.)?{EXCLUDE_NEWER} *= *)([\"'])[^\"'\n]*\2")
-_KBT = re.compile(r"(?m)^\[ *tool *\. *kbt *\].*\n(?P<body>(?:^(?!\[).*\n?)*)")
+_ENTRY = re.compile(rf"(?m)^# *[\"']?{NAME}[\"']? *=.*\n", re.IGNORECASE)
+_SOURCES = "# [tool.uv.sources]\n"
+_NO_SOURCES = re.compile(rf"(# *\n)*{re.escape(_SOURCES)}(?=(# *\n)*(# *\[|\Z))")
+_KBT = re.compile(r"(?m)^(\[ *tool *\. *kbt *\].*\n)((?:^(?!\[).*\n?)*)")
 _SETTING = re.compile(r"(?m)^ *harness *=.*\n?")
 
 
 @dataclass(frozen=True)
 class HeaderChange:
     path: Path
-    line: int
-    """Index in the file of the first line of the content."""
     before: str
     after: str
     said: str
-    """File within the project, line and, of a date, what changes."""
+    """File within the project, line of the cell and, of a date, what changes."""
 
 
 def parse_moment(text: str, now: datetime) -> str:
@@ -70,146 +72,148 @@ def parse_moment(text: str, now: datetime) -> str:
 def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[HeaderChange], int]:
     """Return the headers of the selected notebooks, or of all, whose date is not ``after``.
 
-    The number counts cells that install packages without a date. A date that does not have a line of its own is
-    a ``NotebookError``.
+    The number counts cells that install packages without a date.
     """
     survey, _ = survey_targets(project, targets, strict=True)
     notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
     cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
-    changes: list[HeaderChange] = []
+    changes: list[HeaderChange | None] = []
     for notebook, cell in cells:
-        header = copy.deepcopy(read_header(cell.code))
-        before = uv_settings(header).get(EXCLUDE_NEWER)
-        if header is None or before is None or before == after:
-            continue
-        header["tool"]["uv"][EXCLUDE_NEWER] = after
-        content = split_header(cell.code)[1]
-        date = _DATE.search(content)
-        changed = _DATE.sub(rf"\g<1>\g<2>{after}\g<2>", content)
-        if date is None or parse_content(changed) != header:
-            where, what = f"{notebook.name}:{cell.file_line}", f"the {EXCLUDE_NEWER} of cell {cell.id!r}"
-            expected = f'A line of its own below `# [tool.uv]`: `# {EXCLUDE_NEWER} = "YYYY-MM-DDT00:00:00Z"`'
-            raise NotebookError(where, f"{what} cannot be changed", expected)
-        change = _located(project, notebook, cell, changed)
-        line = change.line + content.count("\n", 0, date.start()) + 1
-        changes.append(replace(change, said=f"{project.relative(change.path)}:{line}: {before} -> {after}"))
+        header = read_header(cell.code) or {}
+        before, content = uv_settings(header).get(EXCLUDE_NEWER), split_header(cell.code)[1]
+        if before not in (None, after):
+            header["tool"]["uv"][EXCLUDE_NEWER] = after
+            changed = _verified(_DATE.sub(rf"\g<1>\g<2>{after}\g<2>", content), header)
+            changes.append(_change(project, notebook, cell, changed, f": {before} -> {after}"))
     return _once(changes), sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
 
 def find_harness_changes(project: Project) -> list[HeaderChange]:
-    """Return the headers in which this package does not come from where ``[tool.kbt] harness`` says.
-
-    A header that cannot be changed line by line is a ``NotebookError``.
-    """
+    """Return the headers in which this package does not come from where ``[tool.kbt] harness`` says."""
     survey, _ = survey_targets(project, [], strict=True)
     notebooks = survey.notebooks.values()
     cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
-    return _once(_harness_change(project, notebook, cell) for notebook, cell in cells)
+    return _once(
+        _change(project, notebook, cell, _own_header(project, notebook.path, cell.code))
+        for notebook, cell in cells
+    )
 
 
 def harness_advice(project: Project, survey: Survey) -> list[str]:
     """Return a line for each notebook in which this package comes from elsewhere than the project says."""
     advice = []
     for notebook in survey.notebooks.values():
-        for cell in notebook.active_cells:
-            try:
-                change = _harness_change(project, notebook, cell)
-            except NotebookError as error:
-                advice.append(str(error))
-                break
-            if change:
-                advice.append(
-                    f"{notebook.name}:{cell.file_line}: cell {cell.id!r} does not take this package from "
-                    f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
-                )
-                break
+        headers = ((cell, _own_header(project, notebook.path, cell.code)) for cell in notebook.active_cells)
+        if other := next((cell for cell, after in headers if after != split_header(cell.code)[1]), None):
+            advice.append(
+                f"{notebook.name}:{other.file_line}: cell {other.id!r} does not take this package from "
+                f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
+            )
     return advice
 
 
 def apply_changes(changes: Iterable[HeaderChange]) -> None:
-    """Write the new lines; every other byte of the files is kept."""
-    for change in sorted(changes, key=lambda change: change.line, reverse=True):
-        lines = change.path.read_bytes().split(b"\n")
-        end = b"\r" if lines[change.line].endswith(b"\r") else b""
-        after = [line.encode() + end for line in change.after.splitlines()]
-        lines[change.line : change.line + change.before.count("\n")] = after
-        write_atomically(change.path, b"\n".join(lines))
+    """Write the new headers; every other byte of the files is kept. Equal headers in a file change together."""
+    for change in changes:
+        data = read_file(change.path)
+        end = b"\r\n" if b"\r\n" in data else b"\n"
+        # With the last line: one header may begin like another.
+        pair = [f"{one}# ///".encode().replace(b"\n", end) for one in (change.before, change.after)]
+        write_atomically(change.path, data.replace(*pair))
 
 
 def with_harness(project: Project, path: Path, text: str) -> str:
     """Return the text of a notebook for ``path`` whose first header has this package as the project says."""
     content = split_header(text)[1]
-    changed = _with_harness(project, path, content)
-    if changed is None:
-        raise _not_changeable(project.relative(path), "its cell")
-    return text.replace(content, changed, 1)
+    return text.replace(content, _own_header(project, path, text) or content, 1)
 
 
-def write_setting(project: Project, harness: own.Harness) -> None:
+def write_setting(project: Project, harness: Harness) -> None:
     """Set ``[tool.kbt] harness`` in the project's ``pyproject.toml``, where every other byte is kept."""
-    path = project.root / "pyproject.toml"
-    try:
-        text = path.read_bytes().decode()
-    except FileNotFoundError:
-        text = ""
-    expected, table = tomllib.loads(text), _KBT.search(text)
-    setting, changed = f"harness = {harness.setting()}", ""
-    if table:
-        expected["tool"]["kbt"]["harness"] = tomllib.loads(setting)["harness"]
-        start, end = table.span("body")
-        line_end = "\r\n" if text[:start].endswith("\r\n") else "\n"
-        changed = text[:start] + setting + line_end + _SETTING.sub("", text[start:end]) + text[end:]
-    try:
-        same = table is not None and tomllib.loads(changed) == expected
-    except tomllib.TOMLDecodeError:
-        same = False
-    if not same:
-        raise ProjectError(
-            str(path), f"`{setting}` cannot be added", "A table [tool.kbt] on lines of its own"
-        )
+    path, setting = project.root / "pyproject.toml", f"harness = {harness.setting()}"
+    text = path.read_bytes().decode() if path.is_file() else ""
+    expected = tomllib.loads(text)
+    expected.setdefault("tool", {}).setdefault("kbt", {})["harness"] = tomllib.loads(setting)["harness"]
+    end = "\r\n" if "\r\n" in text else "\n"
+    changed = _KBT.sub(lambda table: f"{table[1]}{setting}{end}{_SETTING.sub('', table[2])}", text)
+    if tomllib.loads(changed) != expected:
+        what = f"`{setting}` cannot be added"
+        raise ProjectError(str(path), what, "A table [tool.kbt] on lines of its own")
     write_atomically(path, changed.encode())
 
 
-def _harness_change(project: Project, notebook: Notebook, cell: Cell) -> HeaderChange | None:
-    content = split_header(cell.code)[1]
+def _own_header(project: Project, path: Path, code: str) -> str | None:
+    """Return the content of a header as the project says where this package comes from; None if a line cannot be changed.
+
+    A header that says so, does not name this package or is malformed is returned as it is.
+    """
+    content = split_header(code)[1]
     try:
-        changed = _with_harness(project, notebook.path, content)
-    except (ValueError, RecursionError):
-        return None  # an error of the notebook
-    if changed == content:
+        header = read_header(code) or {}
+    except ValueError:
+        return content
+    listed, sources = header.get("dependencies"), uv_settings(header).get("sources", {})
+    named = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+    found = {text: ours for text in named if (ours := own_requirement(text))}
+    if len(found) != 1 or not isinstance(sources, dict):
+        return content
+    [(before, ours)] = found.items()
+    after, wanted = project.harness.requirement, own_requirement(project.harness.requirement)
+    if wanted and ours.extras - wanted.extras:
+        wanted.extras |= ours.extras
+        after = str(wanted)
+    source = project.harness.header_source(project.root, path.parent / STATE_FOLDER / "cells")
+    header["dependencies"][named.index(before)] = after
+    others = {name: table for name, table in sources.items() if not re.fullmatch(NAME, name, re.IGNORECASE)}
+    settings = header.setdefault("tool", {}).setdefault("uv", {})
+    settings["sources"] = others | ({PACKAGE: source} if source else {})
+    if _verified(content, header):
+        return content
+    for quote in "\"'":
+        content = content.replace(f"{quote}{before}{quote}", f"{quote}{after}{quote}")
+    content = _ENTRY.sub("", content)
+    if source:
+        content = content if _SOURCES in content else f"{content}#\n{_SOURCES}"
+        content = content.replace(_SOURCES, f"{_SOURCES}# {PACKAGE} = {inline_table(source)}\n")
+    else:
+        content = _NO_SOURCES.sub("", content)
+    return _verified(content, header)
+
+
+def _verified(content: str, expected: dict[str, Any]) -> str | None:
+    """Return the content of a header if it says what was expected."""
+
+    def pruned(table: Any) -> Any:
+        inner = {key: pruned(value) for key, value in table.items()} if isinstance(table, dict) else None
+        return table if inner is None else {key: value for key, value in inner.items() if value != {}}
+
+    try:
+        return content if pruned(parse_content(content)) == pruned(expected) else None
+    except tomllib.TOMLDecodeError:
         return None
-    if changed is None:
-        raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
-    return _located(project, notebook, cell, changed)
 
 
-def _with_harness(project: Project, path: Path, content: str) -> str | None:
-    folder = path.parent / STATE_FOLDER / "cells"
-    source = project.harness.header_source(project.root, folder)
-    return own.with_harness(content, source, project.harness.requirement)
-
-
-def _located(project: Project, notebook: Notebook, cell: Cell, after: str) -> HeaderChange:
-    """Return the change of a cell's header to this content, in the file that holds the cell's code."""
-    path, first = notebook.path, cell.file_line
+def _change(
+    project: Project, notebook: Notebook, cell: Cell, after: str | None, said: str = ""
+) -> HeaderChange | None:
+    """Return the change of a cell's header in the file that holds the cell's code; None if it says so already."""
+    path, line, before = notebook.path, cell.file_line, split_header(cell.code)[1]
     if cell.script is not None:
-        path, first = Path(os.path.normpath(notebook.path.parent / cell.script)), 0
-    before = split_header(cell.code)[1]
-    line = first + cell.code.count("\n", 0, cell.code.index(before))
-    lines = path.read_bytes().replace(b"\r\n", b"\n").split(b"\n")[line : line + before.count("\n")]
-    if b"\n".join([*lines, b""]) != before.encode():  # a fence that is indented
-        raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
-    return HeaderChange(path, line, before, after, f"{project.relative(path)}:{first or 1}")
-
-
-def _not_changeable(where: str, cell: str) -> NotebookError:
-    what = f"where {cell} gets this package from cannot be changed"
-    expected = (
-        "A fence without indentation, `dependencies`, and below it `[tool.uv.sources]`, on lines of their own"
-    )
-    return NotebookError(where, what, expected)
+        path, line = Path(os.path.normpath(notebook.path.parent / cell.script)), 1
+    if after == before:
+        return None
+    if after is None or before.encode() not in read_file(path).replace(b"\r\n", b"\n"):
+        what = f"the header of cell {cell.id!r} cannot be changed"
+        expected = (
+            f"A fence without indentation; dependencies, {EXCLUDE_NEWER} and sources on lines of their own"
+        )
+        raise NotebookError(f"{notebook.name}:{line}", what, expected)
+    return HeaderChange(path, before, after, f"{project.relative(path)}:{line}{said}")
 
 
 def _once(changes: Iterable[HeaderChange | None]) -> list[HeaderChange]:
-    """Return each change once: notebooks may share a script."""
-    return list(dict.fromkeys(change for change in changes if change))
+    """Return each change once: cells may have equal headers, and notebooks may share a script."""
+    found: dict[tuple[Path, str], HeaderChange] = {}
+    for change in filter(None, changes):
+        found.setdefault((change.path, change.before), change)
+    return list(found.values())

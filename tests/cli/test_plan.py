@@ -89,7 +89,7 @@ def test_upgrade_changes_dates_unless_dry_run(bare: Path) -> None:
     )
     notebook = bare / "softmax" / "impls" / "plain.md"
     notebook.write_text(f"```python id=a\n{header}```\n")
-    line = "softmax/impls/plain.md:5: 2026-01-01T00:00:00Z -> 2026-02-03T00:00:00Z\n"
+    line = "softmax/impls/plain.md:1: 2026-01-01T00:00:00Z -> 2026-02-03T00:00:00Z\n"
 
     assert run_kbt(bare, "upgrade", "--to", "2026-02-03", "--dry-run").stdout.startswith(line)
     assert header in notebook.read_text()

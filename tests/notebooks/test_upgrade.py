@@ -36,7 +36,7 @@ def test_only_the_date_changes_byte_for_byte(workspace):
     path.chmod(0o640)
     before = path.read_bytes()
 
-    assert upgrade(workspace) == [f"n.md:10: {OLD} -> {NEW}"]
+    assert upgrade(workspace) == [f"n.md:5: {OLD} -> {NEW}"]
     head, old, tail = before.partition(b'# exclude-newer = "' + OLD.encode())
     assert old
     assert path.read_bytes() == head + b'# exclude-newer = "' + NEW.encode() + tail
@@ -53,7 +53,7 @@ def test_only_cells_of_the_selected_notebooks_change(workspace):
     other = workspace.cell("b.md", HEADER)
     before = other.read_bytes()
 
-    assert [said.partition(": ")[0] for said in upgrade(workspace, "a.md")] == ["a.md:6", "a.md:26"]
+    assert [said.partition(": ")[0] for said in upgrade(workspace, "a.md")] == ["a.md:1"]
     assert other.read_bytes() == before
 
 
@@ -76,7 +76,7 @@ def test_a_date_without_a_line_of_its_own_is_an_error(workspace, line):
     path = workspace.cell("n.md", f"# /// script\n# dependencies = []\n{line}# ///\n")
     before = path.read_bytes()
 
-    with pytest.raises(KbtError, match=r"n\.md:3: the exclude-newer of cell 'a' cannot be changed"):
+    with pytest.raises(KbtError, match=r"n\.md:3: the header of cell 'a' cannot be changed"):
         upgrade(workspace)
     assert path.read_bytes() == before
 
@@ -206,7 +206,7 @@ def test_a_harness_without_a_line_of_its_own_is_an_error(workspace, sources):
     path = workspace.cell("n.md", PLAIN.replace("# ///\nimport", f"# {sources}\n# ///\nimport"))
     before = path.read_bytes()
 
-    with pytest.raises(KbtError, match=r"n\.md:3: where cell 'a' gets this package from cannot be changed"):
+    with pytest.raises(KbtError, match=r"n\.md:3: the header of cell 'a' cannot be changed"):
         set_harness(workspace, "")
     assert path.read_bytes() == before
 
