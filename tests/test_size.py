@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_210,
+    "kernels_bench_tools": 41_220,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_400,
     "kernels_bench_tools/cluster": 580,

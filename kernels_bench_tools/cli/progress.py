@@ -66,7 +66,7 @@ class PlainProgress(Progress):
         """The last process of each cell."""
         self._numbers: dict[str, int] = {}
         """The numbers of cells in the order in which they started."""
-        self._started = self._told = time.monotonic()
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -89,18 +89,21 @@ class PlainProgress(Progress):
         self._unsupported.clear()
         self._expected = {**expected}
         self._left = {**expected}
-        self._started = self._told = time.monotonic()
+        self._start()
         if expected:
             left = self.time_left()
             self.write(f"{plural(len(expected), 'cell')} to run{f', {left}' if left else ''}")
 
+    def _start(self) -> None:
+        self._started = self._told = time.monotonic()
+        self._left_at_start = sum(self._left.values())
+
     def time_left(self) -> str:
         """Return the time that is left, in words; empty if it is not known or a few seconds."""
-        left, total = sum(self._left.values()), sum(self._expected.values())
-        elapsed, done = time.monotonic() - self._started, total - left
+        left = sum(self._left.values())
+        elapsed, done = time.monotonic() - self._started, self._left_at_start - left
         if done >= _REPRESENTATIVE_SECONDS:
-            # Includes what was not expected: a slower machine, environments, pages.
-            left *= elapsed / done
+            left *= elapsed / done  # includes what was not expected: a slower machine, pages
         if left < _SHORT_SECONDS:
             return ""
         return f"about {f'{round(left, -1):.0f} s' if left < 95 else f'{left / 60:.0f} min'} left"
@@ -118,6 +121,8 @@ class PlainProgress(Progress):
         self.show(f"{self._number(name)}{name}", "running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
+        if not self._running:
+            self._start()  # environments and first pages say nothing about how long processes take
         if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
             self._told = time.monotonic()
             self.write(left)

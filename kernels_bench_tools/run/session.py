@@ -301,7 +301,8 @@ class Session:
         self._records[cell, process] = {path: path.read_bytes() for path in files if path.is_file()}
         self._seconds[cell] += run.result.seconds
         ended = sum(len(runs) for runs in self._runs.values())
-        self.progress.process_ended(str(cell), ended < len(self.nodes) * self.processes)
+        waits = self.processes > 1 and ended < len(self.nodes) * self.processes
+        self.progress.process_ended(str(cell), waits)
 
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""

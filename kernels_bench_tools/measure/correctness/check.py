@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,7 +82,8 @@ class Case:
         made = list(operator.made_inputs(with_axes(of, **self.axes), device, self.seed))
         if self.value:
             changed = made[self.position] = copied(made[self.position])
-            changed[torch.unravel_index(torch.tensor(self.element), changed.shape)] = float(self.value)
+            # Not torch.unravel_index, which imports sympy: a second of each process.
+            changed[tuple(map(int, np.unravel_index(self.element, changed.shape)))] = float(self.value)
         for number in _indices(operator, made) if self.sorted else ():
             made[number] = made[number].sort().values
         return tuple(made)

@@ -173,7 +173,8 @@ class UvEnvironment:
 
     def variables(self, home: Path) -> dict[str, str]:
         variables = cell_variables(uv_variables(os.environ), home)
-        for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"):
+        # Many images set the last one; each process would compile torch's modules again.
+        for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX", "PYTHONDONTWRITEBYTECODE"):
             variables.pop(name, None)
         return variables
 
