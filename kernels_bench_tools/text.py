@@ -17,10 +17,13 @@ _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# In JSON, what begins a line follows an escaped line feed.
 _HOME_FOLDER = re.compile(
-    rb"""(?<![\w.~-])/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
+    rb"""(?:(?<![\w.~-])|(?<=\\[nrt]))/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
 )
-_URL = re.compile(rb"""\b(?:https?|ssh|git|ftp)://[^\s"'<>`]+""", re.IGNORECASE)
+_URL = re.compile(
+    rb"""(?:\b|(?<=\\[nrt]))(?:https?|ssh|git|ftp)://(?:[^\s"'<>`\\]|\\(?![nrt]))+""", re.IGNORECASE
+)
 _CREDENTIAL_IN_URL = re.compile(
     rb"""(?<=://)[^/@?#]*:[^/@?#]*(?=@) | (?<=http://)[^/@?#]+(?=@) | (?<=https://)[^/@?#]+(?=@)
     # What a package index has in its path.

@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 34_720,
+    "tests": 32_810,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

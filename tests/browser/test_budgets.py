@@ -1,7 +1,5 @@
 """The pages of this project's own records: a browser logs no error, and they fit on its screen."""
 
-import re
-
 import pytest
 from committed import OPERATORS
 from playwright.sync_api import expect
@@ -83,17 +81,6 @@ def test_a_models_page_answers_on_two_screens_and_links_and_prints_open_the_rest
     expect(blocks).to_be_visible()
 
 
-def test_the_chart_shows_host_times_of_a_gpu_and_latencies_of_a_cpu_which_has_none(open_committed):
-    page = open_committed().goto("rms_norm/index.html")
-    page.locator("input[name=metric][value=host_submit]").check(force=True)
-
-    panel = page.locator('svg.panel[data-view="nvidia-h200"]')
-    expect(panel).to_have_attribute("data-chart", "host_submit")
-    expect(panel).to_contain_text("Host submit (ms")
-    others = page.locator('svg.panel:not([data-view^="nvidia"])')
-    assert {other.get_attribute("data-chart") for other in others.all()} == {"latency"}
-
-
 @pytest.mark.parametrize(
     ("width", "path", "table"),
     [
@@ -111,25 +98,3 @@ def test_a_table_needs_no_sideways_scrolling(open_committed, width, path, table)
 
     expect(first).to_be_visible()
     assert first.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
-
-
-def test_on_a_phone_a_table_shows_that_it_continues_until_its_end(open_committed):
-    page = open_committed(viewport={"width": 390, "height": 800}).goto("flash_attn/index.html")
-    box = page.locator(".scroll:has(table.ranking)").first
-    expect(box).to_have_class(re.compile(r"\bmore\b"))
-    box.evaluate("it => { it.scrollLeft = it.scrollWidth }")
-    expect(box).not_to_have_class(re.compile(r"\bmore\b"))
-    expect(page.locator(".scroll:has(table.glance)")).not_to_have_class(re.compile(r"\bmore\b"))
-    footer = page.locator("footer")
-    expect(footer.get_by_text("driver 580.159.04")).to_be_hidden()
-    footer.get_by_text("Origin of the numbers").click()
-    expect(footer.get_by_text("driver 580.159.04")).to_be_visible()
-
-
-def test_kernels_of_a_model_that_were_not_measured_are_folded(open_committed):
-    page = open_committed().goto("models/llama-3.2-1b.html")
-    expect(page.locator("table.shapes:not(.gains):visible")).to_have_count(0)
-    page.get_by_text("12 kernels not measured").first.click()
-    expect(
-        page.get_by_role("group", name="Kernels without a result of prefill-2048", exact=True)
-    ).to_be_visible()

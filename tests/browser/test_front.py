@@ -32,27 +32,6 @@ def test_the_front_page_loads_no_chart_before_a_reader_comes_to_it(open_committe
     assert opened.messages == []
 
 
-def test_a_chart_of_the_front_page_has_the_full_width_tells_values_and_opens_an_implementation(
-    open_committed,
-):
-    page = open_committed().goto("index.html#attention")
-    section = page.locator("section.operator", has=page.locator(ATTENTION))
-    chart, table = section.locator("svg.panel").first, section.locator("table").first
-    expect(chart).to_be_visible()
-    assert chart.bounding_box()["width"] >= 0.95 * table.bounding_box()["width"] >= 1000
-    expect(table.get_by_role("row", name="Gluon Attention")).to_contain_text("Our warp-specialized kernel")
-    assert table.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
-
-    line = page.locator('svg.panel[aria-label^="Attention"] .series--mem-efficient-attention--nvidia-h200')
-    marker = line.locator("use").nth(2)
-    marker.scroll_into_view_if_needed()
-    marker.hover(force=True)
-    expect(page.locator(".kbt-tooltip .title")).to_have_text("MemEff (PyTorch SDPA)")
-    expect(page.locator(".kbt-tooltip .value")).to_contain_text("ms")
-    marker.click(force=True)
-    page.wait_for_url("**/flash_attn/impls/mem_efficient_attention.html")
-
-
 def test_the_switch_shows_one_device_in_all_sections_and_is_part_of_the_link(open_committed):
     opened = open_committed()
     page = opened.goto("index.html")

@@ -188,28 +188,6 @@ def test_everything_can_be_done_with_keys(page):
     expect(page.locator(line(LIGER))).to_be_hidden()
 
 
-def test_keys_on_the_chart_hide_a_line_show_it_alone_and_pass_hidden_ones_over(page):
-    page.locator(f"{line(TRITON)} a").first.focus()
-    page.keyboard.press("Space")
-    expect(page.locator(line(TRITON))).to_be_hidden()
-    focused = page.evaluate("document.activeElement.closest('.series').dataset.series")
-    assert focused not in {TRITON, None}
-    page.keyboard.press("Shift+Space")
-    assert shown_lines(page) == {focused.split("--")[0]}
-    page.keyboard.press("Shift+Space")
-    assert "triton-activation" not in shown_lines(page) or len(shown_lines(page)) == 13
-
-
-def test_on_paper_all_views_are_there_in_light_and_without_controls(open_many):
-    page = open_many(color_scheme="dark").goto(OPERATOR)
-    page.emulate_media(media="print", color_scheme="dark")
-    for control in (".switches", ".swatch", ".controls"):
-        expect(page.locator(control).first).to_be_hidden()
-    expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
-    for view in (FIRST, "nvidia-h200-gelu-large", "amd-epyc-2-cores-gelu-cpu"):
-        expect(page.locator(f'[data-pick="{view}"] table.ranking')).to_be_visible()
-
-
 def test_two_implementations_can_be_compared_and_the_link_brings_it_back(open_committed):
     opened = open_committed()
     page = opened.goto("flash_attn/index.html")

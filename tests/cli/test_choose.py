@@ -94,28 +94,6 @@ def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_
     assert read.stdout.split("\n")[:-1] == ["effect", f"rms_norm/{MINE}", *MODEL]
 
 
-def test_lines_that_are_no_records_are_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = next(project.glob("rms_norm/results/records/*/torch.jsonl"))
-    file.write_text("<<<<<<< HEAD\n" + file.read_text())
-
-    for command in (["choose", "rms_norm"], ["list", "--records"]):
-        assert run(find_app(command), command) == 0
-        assert "/torch.jsonl:1: is not a record" in capsys.readouterr().err
-
-
-def test_a_faster_one_of_one_process_is_not_shown_to_be_faster_whatever_its_name(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = project / "rms_norm" / "impls"
-    (folder / "mine[bold].md").write_text((folder / "torch.md").read_text().replace("true", "false"))
-    commit(project, rows("mine[bold]", 2.0, CPU)[:1])
-
-    out = printed(capsys, "rms_norm", "--device", "some-cpu")
-
-    assert "  mine[bold]\n" in out
-    assert "AddRMS_B1_S1_D4096: may be as fast: torch\n" in out
-
-
 @pytest.mark.usefixtures("project")
 def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_factor(
     capsys: pytest.CaptureFixture[str],
@@ -130,25 +108,6 @@ def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_facto
     (choice,) = shape["choices"]
     assert (shape["device"]["slug"], choice["implementation"]) == ("some-cpu", "torch")
     assert choice["near"] == "rows 1, 0.5×"
-
-
-def test_a_block_has_a_table_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = project / "mlp" / "impls"
-    folder.mkdir(parents=True)
-    cell = "\n```python id=benchmark outputs=mlp.jsonl\nprint(1)\n```\n"
-    (folder / "torch.md").write_text(f"---\nbaseline: true\n---\n{cell}")
-    (folder / "whole.md").write_text(f"---\ntitle: Whole\n---\n{cell}")
-    sizes = {"tokens": 1, "hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
-    for name, ms in (("torch", 0.3), ("whole", 0.1)):
-        commit(project, rows(name, ms, op="mlp", wl={"name": "T1", "set": "default", **sizes}))
-
-    kernels, _, block = printed(capsys, *MODEL).partition("block, layer or model")
-
-    assert "32 LlamaMLP [1,4096]" in block
-    assert "3.00× [" in block
-    assert "LlamaMLP" not in kernels
-    assert "1 of 12 kernels" in " ".join(kernels.split())
-    assert max(map(len, block.splitlines())) <= 80
 
 
 def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +131,7 @@ def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.Cap
         (["rms_norm", "--device", "h100"], "--device h100", "Devices with records: nvidia-h200"),
         ([], "OPERATOR and --model", "`kbt choose --model llama-3.1-8b`"),
         (["rms_norm", "--model", "qwen3-8b"], "OPERATOR and --model", "cannot be used together"),
+        (["rms_norm", "--export", "transformers"], "--export transformers", "needs a model"),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -216,9 +176,3 @@ def test_a_kernel_config_has_layers_that_are_faster_and_says_where_the_model_is_
     exec(code.replace("from transformers import KernelConfig", "KernelConfig = lambda *a, **k: a"), written)
     (mapping,) = written["kernel_config"]
     assert list(mapping) == (["RMSNorm"] if taken else [])
-
-
-@pytest.mark.usefixtures("project")
-def test_a_kernel_config_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert kbt("rms_norm", "--export", "transformers") == 2
-    assert "needs a model" in capsys.readouterr().err

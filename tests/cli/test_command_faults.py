@@ -59,7 +59,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
     committed: Path, tmp_path: Path, how: str
 ) -> None:
     before = committed.read_bytes()
-    for size in (0, 1, len(before) // 2, len(before), len(before) + 1, 2 * len(before) - 200):
+    for size in (1, len(before) // 2, len(before) + 1):
         done = subprocess.run(
             (PYTHON, "-B", "-c", LIMITED, str(size), how, "record", "more.jsonl"),
             cwd=tmp_path,

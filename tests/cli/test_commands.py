@@ -99,9 +99,3 @@ def test_every_verb_has_help_and_its_arguments_no_brackets_because_typer_adds_th
         names = [one.metavar or "" for one in command.params if isinstance(one, TyperArgument)]
         assert not [name for name in names if name.startswith("[") or name.endswith("...")]
         assert command.help
-
-
-def test_the_help_lists_the_verbs_in_the_order_of_their_use(tmp_path: Path) -> None:
-    told = run_kbt(tmp_path, "--help").stdout
-
-    assert re.findall(r"^│ (\w+)  +\w", told, re.MULTILINE) == VERBS

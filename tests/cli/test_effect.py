@@ -79,22 +79,17 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
 
     assert first.returncode == 0, first.stderr
     assert not found
-    assert "note: --record keeps these results in effects/" in first.stderr
     name = (
         f"tiny-{config_digest(config_from_huggingface(json.loads((project / 'tiny.json').read_text()), ''))}"
     )
     assert first.stdout.startswith(f"rms_norm/mine in {name} with 2 layers, prefill-16,")
     assert "eager: no verdict, because a verdict needs 3 processes" in first.stdout
-    assert re.search(r"^L1 RMSNorm with.*\n(residual\n)?  4 calls$", first.stdout, re.M)
-    assert "L4 eager" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
     assert re.search(r"top-1 agreement (\d+) of \1 tokens?", " ".join(first.stdout.split()))
-    assert re.search(r"^eager: tokens/s [\d,]+ -> [\d,]+$", first.stdout, re.M)
     assert max(map(len, first.stdout.splitlines())) <= 80
     (rows,) = json.loads(again.stdout).values()
     assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
     assert {row["verdict"] for row in rows} == {"none"}
-    assert {row["cause"] for row in rows} == {"a verdict needs 3 processes"}
     assert not (project / ".kbt" / "build.json").exists()
     (file,) = project.glob(f"effects/*/{name}/*.jsonl")
     assert file.name == "rms_norm--mine.jsonl"

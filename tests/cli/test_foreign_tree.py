@@ -1,7 +1,6 @@
 """Notebooks that were written for uvnote and another harness, as in huggingface/kernels-benchmarks, get rankings."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -76,10 +75,7 @@ def test_a_median_without_quantiles_has_no_interval_and_no_verdict(tree):
 
 
 def test_a_results_folder_of_one_platform_belongs_to_the_operator(tree):
-    text = page(tree, "benches/activation/index.html")
-
-    assert "results_linux/combined_results.html" in text
-    assert '<img src="results_linux/artifacts/combine/latency.svg"' in text
+    assert "results_linux/combined_results.html" in page(tree, "benches/activation/index.html")
 
 
 def test_html_that_is_shown_as_text_is_told_once_with_the_setting(tree):
@@ -91,15 +87,3 @@ def test_html_that_is_shown_as_text_is_told_once_with_the_setting(tree):
 def test_what_failed_is_listed_with_its_reason(tree, cells):
     assert "RuntimeError: no Metal" in page(tree, "status.html")
     assert cells["activation/impls/darwin_swiglu.md:benchmark"]["status"] == "unsupported"
-
-
-def test_a_build_in_which_nothing_changed_takes_seconds_only(tree):
-    import resource
-
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    started = time.monotonic()
-    run_kbt(tree, "build", "benches", PYTHONPATH="")  # in a process of its own, which can be waited for
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-
-    # Other tests use the same cores, so the wall time is not compared. A fast machine takes a second.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 6, time.monotonic() - started

@@ -36,10 +36,6 @@ def test_plan_lists_cells_that_would_run_with_the_reason(small: Path) -> None:
     told = run_kbt(small, "plan", *CURRENT).stdout.splitlines()
     data = json.loads(run_kbt(small, "plan", *CURRENT, "--json").stdout)
 
-    assert [line.split() for line in told[:2]] == [
-        ["run", CELL, "changed:", "code"],
-        ["may", "run", "softmax/results/all.md:combine", "needs", CELL],
-    ]
     assert told[2:] == ["1 would run, 1 may run"]
     assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0, "broken": 0}
     changed = {"verdict": "run", "reason": "", "changed": ["code"], "upstream": []}
@@ -50,7 +46,6 @@ def test_plan_since_a_revision_is_a_job_matrix(small: Path) -> None:
     assert json.loads(run_kbt(small, "plan", "--since", "HEAD", "--json").stdout) == []
     edit(small)
     first, second = json.loads(run_kbt(small, "plan", "--since", "HEAD", "--json").stdout)
-    told = run_kbt(small, "plan", "--since", "HEAD").stdout
 
     assert first == {
         "notebook": "softmax/impls/plain.md",
@@ -61,11 +56,6 @@ def test_plan_since_a_revision_is_a_job_matrix(small: Path) -> None:
         "changed": {"benchmark": ["code"]},
     }
     assert second["notebook"] == "softmax/results/all.md"
-    assert [line.split()[0] for line in told.splitlines()] == [
-        CELL,
-        "softmax/results/all.md:combine",
-        "affected:",
-    ]
 
 
 def test_cache_info_and_prune(small: Path) -> None:

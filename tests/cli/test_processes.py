@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from projects import run_kbt
 from written_records import write_implementation
@@ -76,7 +75,6 @@ def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(ope
     row = next(line for line in after.stdout.splitlines() if line.startswith("w0"))
     assert "(near launch overhead, drift)" in row
     assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
-    assert max(map(len, after.stdout.splitlines())) <= 120
     assert max(map(len, narrow.stdout.splitlines())) <= 80
     assert "1 process: no verdict" in " ".join(quick.stdout.split())
 
@@ -97,28 +95,6 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
     assert "".join(names) == name
     assert all(part.endswith("_") for part in names[:-1])
     assert {"(bimodal,", "outliers,", "refuses", "strides))"} <= set(printed(row, 80).split())
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
-    given = {
-        "workload": "trainscale_causal_S2048",
-        "ci_low_ms": 0.1748,
-        "ci_high_ms": 0.1767,
-        "baseline_ms": 0.2709,
-        "processes": 3,
-    }
-    given |= {"p50_ms": 0.1758, "speedup": 1.54, "speedup_low": 1.485, "speedup_high": 1.606}
-    row = Comparison(status=Status.OK, verdict=Verdict.SEPARATE, **given)
-    gpu = msgspec.structs.replace(row, host_submit_ms=0.1132, e2e_ms=0.2783)
-
-    def words(one: Comparison) -> set[str]:
-        text = printed(one, width)
-        assert max(map(len, text.splitlines())) <= width
-        return set(text.split())
-
-    assert {"submit", "0.1132", "e2e", "0.2783", "0.1758", "measured", "separately"} <= words(gpu)
-    assert words(row).isdisjoint({"submit", "e2e"})
 
 
 def test_records_are_committed_thin_with_all_processes_and_whole_on_request(operator: Path) -> None:
@@ -172,18 +148,3 @@ def test_what_is_kept_is_told_and_shares_the_fields_of_its_run(operator: Path) -
     assert "--force" in told[2]
     assert recorded(operator).read_text().count('"sentinels"') == 2
     assert all(entry.sentinels for entry in read_records(recorded(operator)))
-
-
-def test_no_word_of_a_reason_is_cut() -> None:
-    word = "kernels_bench_tools.project_operators_5a23b903._shapes"
-    reason = f"no {word}, a thread waited 53% of the time for a core, 135 involuntary switches"
-    median = {"p50_ms": 0.3253, "ci_low_ms": 0.0991, "ci_high_ms": 8.4246}
-    row = Comparison(workload="cpu_S128_D1024", status=Status.REJECTED, reason=reason, **median)
-    for width in range(60, 130):
-        text = printed(row, width)
-
-        assert {*reason.replace(f"{word},", "").split()} <= {*text.split()}, width
-        parts = (part for part in re.findall("[^_/]+[_/]*", word) if part not in text)
-        assert [*parts] == [], width  # it may be broken after an underscore
-        assert text.count("[95") == text.count("[95 %]"), width
-        assert max(map(len, text.splitlines())) <= width

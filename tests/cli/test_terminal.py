@@ -43,8 +43,7 @@ def test_mistakes_and_lists_are_printed_as_escapes(tmp_path: Path) -> None:
         assert done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("columns", ["80", "50"])
-def test_a_list_has_a_line_for_each_implementation_with_its_whole_name(tmp_path, columns):
+def test_a_list_has_a_line_for_each_implementation_with_its_whole_name(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
     names = ["short", "a_name_that_is_much_longer_than_others_of_its_operator", "x" * 90]
     impls = tmp_path / "op/impls"
@@ -55,14 +54,14 @@ def test_a_list_has_a_line_for_each_implementation_with_its_whole_name(tmp_path,
             file = tmp_path / f"op/results/records/{device}/{name}.jsonl"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-    lines = run_kbt(tmp_path, "list", COLUMNS=columns).stdout.splitlines()
+    lines = run_kbt(tmp_path, "list", COLUMNS="50").stdout.splitlines()
 
     assert lines[0] == "op"
     assert [line.split()[0] for line in lines[1:4]] == sorted(names)
     assert not any("…" in line for line in lines)
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_a_build_whose_streams_are_closed_ends_well(tmp_path, closed):
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
     (tmp_path / "n.md").write_text("```python id=a\nprint(1)\n```\n")

@@ -194,17 +194,6 @@ def test_a_lock_that_cannot_be_written_is_the_user_s_mistake_and_nothing_is_lock
     assert "✓" not in done.stdout
 
 
-def test_an_unavailable_kernel_is_a_line_with_its_status(place: Place) -> None:
-    place.hub.close()
-
-    done = run_kbt(place, f"{place.repo}@1")
-
-    assert done.returncode == 1
-    assert "[hub-unreachable]" in done.stderr
-    assert not (place.folder / "kernels.lock").exists()
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("locks", "marks", "found"),
     [

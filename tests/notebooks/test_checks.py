@@ -5,7 +5,6 @@ from itertools import chain
 import pytest
 from workspace import MEASURING, WRITE
 
-from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.survey import (
     NotebooksError,
     cell_problems,
@@ -32,11 +31,10 @@ MERGES = "".join(f"m{n}: &m{n}\n  <<: [{f'*m{n - 1}, ' * 9}]\n" for n in range(1
         (f"---\nm0: &m0 {{a: b}}\n{MERGES}---\n", "n.md:4: the front matter has an alias"),
         ("---\na: &a [*a]\n---\n", "n.md:2: the front matter has an alias"),
         (f"---\ntitle: {'[' * 30_000}\n---\n", "n.md:2: the front matter is more than 20 levels deep"),
-        (f"---\ntitle:\n  {'- ' * 30_000}x\n---\n", "n.md:3: the front matter is more than 20 levels deep"),
         (f"---\ntitle: {'x' * 200_000}\n---\n", "n.md:1: the front matter has more than 100000 characters"),
         ("# ```python id=a\n1\n# ```\n" * 10_000, "n.md: has more than 100 cells that are commented out"),
     ],
-    ids=["aliases", "merges", "cycle", "flow", "block", "long", "commented"],
+    ids=["aliases", "merges", "cycle", "deep", "long", "commented"],
 )
 def test_a_notebook_that_would_take_long_to_read_is_one_line(workspace, text, said):
     started = time.monotonic()
@@ -46,67 +44,52 @@ def test_a_notebook_that_would_take_long_to_read_is_one_line(workspace, text, sa
     assert problem.startswith(said)
 
 
+def fence(attributes, code="1"):
+    return f"```python {attributes}\n{code}\n```\n"
+
+
+def header(*lines):
+    return "".join(f"# {line}\n" for line in ("/// script", *lines, "///"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("---\ntitle: [x\n---\n", "n.md:3: the front matter is not YAML"),
         ("---\n- a\n---\n", "n.md:2: the front matter is a list"),
-        (
-            "---\ntitle: x\nplatfroms: [linux]\n---\n",
-            "n.md:3: unknown front matter key 'platfroms'. Did you mean 'platforms'?",
-        ),
+        ("---\ntitle: x\nplatfroms: [linux]\n---\n", "Did you mean 'platforms'?"),
         ("---\ntitle: 3\n---\n", "n.md:2: title is 3"),
-        ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'. Expected: true or false"),
+        ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'"),
         ("---\nrequires: [cudda]\n---\n", "Did you mean 'cuda'?"),
-        ("---\nexpect: {incorect: why}\n---\n", "n.md:2: expect has 'incorect'. Expected: A status"),
-        ("---\nexpect: {ok: why}\n---\n", "n.md:2: expect has 'ok'. Expected: A status of workloads"),
-        ("---\nexpect: {incorrect: ' '}\n---\n", "n.md:2: expect has no reason for 'incorrect'"),
-        ("---\nexpect: incorrect\n---\n", "n.md:2: expect is 'incorrect'. Expected: Names with texts"),
+        ("---\nexpect: {incorect: why}\n---\n", "n.md:2: expect has 'incorect'"),
+        ("---\nexpect: {ok: why}\n---\n", "n.md:2: expect has 'ok'"),
+        ("---\nexpect: {incorrect: ' '}\n---\n", "n.md:2: expect has no reason"),
         ("---\ntitle: x\n", "n.md:1: the front matter is not closed"),
-        (
-            "```python id=a outptus=x.svg\n1\n```\n",
-            "n.md:1: unknown attribute 'outptus'. Did you mean 'outputs'?",
-        ),
-        ("```python id=a timeout=abc\n1\n```\n", "n.md:1: timeout=abc is wrong"),
-        ("```python id=a timeout=0\n1\n```\n", "timeout=0 is wrong"),
-        ("```python id = a\n1\n```\n", "'id' is no attribute"),
-        ("```python id=a id=b\n1\n```\n", "id= is given twice"),
-        ("```python id=a collapsed=yes\n1\n```\n", "collapsed=yes is wrong"),
+        (fence("id=a outptus=x.svg"), "n.md:1: unknown attribute 'outptus'. Did you mean 'outputs'?"),
+        (fence("id=a timeout=abc"), "n.md:1: timeout=abc is wrong"),
+        (fence("id=a timeout=0"), "timeout=0 is wrong"),
+        (fence("id = a"), "'id' is no attribute"),
+        (fence("id=a id=b"), "id= is given twice"),
         (CELL + CELL, "n.md:4: the id 'a' is already that of the cell in line 1"),
-        (
-            "```python id=a needs=b\n1\n```\n```python id=bb\n1\n```\n",
-            "needs=b names no cell of this notebook",
-        ),
-        ("```python id=a needs=./x.md:a\n1\n```\n", "needs=./x.md:a names no notebook"),
-        ("```python id=a needs=../x.md:a\n1\n```\n", "needs=../x.md:a leaves the project"),
-        ("```python id=a needs=./x.jsonl\n1\n```\n", "needs=./x.jsonl names no file"),
-        (
-            "```python id=a needs=b\n1\n```\n```python id=b needs=a\n1\n```\n",
-            "cells need one another in a circle",
-        ),
-        ("```python id=../../x\n1\n```\n", "id=../../x is not a name"),
-        ("```python id=.x\n1\n```\n", "id=.x is not a name"),
-        ("```python id=a outputs=/etc/x\n1\n```\n", "outputs=/etc/x leaves the cell's folder"),
-        ("```python id=a outputs=x/../../y\n1\n```\n", "leaves the cell's folder"),
-        ("```python id=a deps=x@https://u:p@h/x.whl\n1\n```\n", "password or token"),
-        (
-            "```python id=a\n# /// script\n# [tool.uv]\n# index-url = 'https://h/simple?token=abc'\n# ///\n1\n```\n",
-            "password or token",
-        ),
-        (
-            "```python id=a script=../../etc/passwd\n1\n```\n",
-            "script=../../etc/passwd is no path within the project",
-        ),
-        ("```python id=a script=a\0b.py\n1\n```\n", "script=a\ufffdb.py is no path within the project"),
-        ("```python id=a script=nothing.py\n1\n```\n", "script=nothing.py cannot be read"),
+        (fence("id=a needs=b") + fence("id=bb"), "needs=b names no cell of this notebook"),
+        (fence("id=a needs=./x.md:a"), "needs=./x.md:a names no notebook"),
+        (fence("id=a needs=../x.md:a"), "needs=../x.md:a leaves the project"),
+        (fence("id=a needs=./x.jsonl"), "needs=./x.jsonl names no file"),
+        (fence("id=a needs=b") + fence("id=b needs=a"), "need one another in a circle"),
+        (fence("id=../../x"), "id=../../x is not a name"),
+        (fence("id=.x"), "id=.x is not a name"),
+        (fence("id=a outputs=/etc/x"), "outputs=/etc/x leaves the cell's folder"),
+        (fence("id=a outputs=x/../../y"), "leaves the cell's folder"),
+        (fence("id=a deps=x@https://u:p@h/x.whl"), "password or token"),
+        (fence("id=a", header("[tool.uv]", "index-url = 'https://h/simple?token=abc'")), "password or token"),
+        (fence("id=a script=../../etc/passwd"), "is no path within the project"),
+        (fence("id=a script=a\0b.py"), "script=a\ufffdb.py is no path within the project"),
+        (fence("id=a script=nothing.py"), "script=nothing.py cannot be read"),
         ("```python id=a\n1\n", "n.md:1: this fence is never closed"),
         ("```python id=a\n1\n````\n~~~\n", "n.md:4: this fence is never closed"),
-        (
-            "```python id=a deps=six\n# /// script\n# dependencies = []\n# ///\n```\n",
-            "deps= and a header of its own",
-        ),
-        ("```python id=a\n# /// script\n# dependencies = [\n# ///\n```\n", "its header is not TOML"),
-        ("# ```python id=c\n1\n# ```\n\n```python id=a needs=c\n1\n```\n", "is a cell that is commented out"),
+        (fence("id=a deps=six", header("dependencies = []")), "deps= and a header of its own"),
+        (fence("id=a", header("dependencies = [")), "its header is not TOML"),
+        ("# ```python id=c\n1\n# ```\n\n" + fence("id=a needs=c"), "is a cell that is commented out"),
     ],
 )
 def test_an_error_has_the_line(workspace, text, said):
@@ -124,19 +107,16 @@ def test_cells_with_the_same_script_path_are_an_error(workspace):
     assert "makes the same file name" in str(survey_project(workspace.project).problems()[0])
 
 
-@pytest.mark.parametrize("targets", [["b.md", "a.md"], ["b.md"]])
-def test_nothing_runs_if_a_target_is_a_notebook_with_errors_or_all_have_some(workspace, targets):
+def test_nothing_runs_if_a_target_is_a_notebook_with_errors(workspace):
     workspace.cell("a.md", "open('x.txt', 'w')")
     workspace.cell("b.md", "1", "id=a timeout=x needs=./c.md")
     workspace.cell("c.md", "1", "id=a timeout=y")
 
     with pytest.raises(NotebooksError) as caught:
-        workspace.build(*targets)
+        workspace.build("b.md", "a.md")
 
-    assert len(caught.value.problems) == 2
-    assert isinstance(caught.value, NotebookError)
+    assert [problem.where for problem in caught.value.problems] == ["b.md:3", "c.md:3"]
     assert workspace.recorder.started == []
-    assert str(caught.value).splitlines()[1].startswith("c.md:3: timeout=y")
 
 
 def test_errors_in_other_notebooks_do_not_stop_a_build(workspace):
@@ -236,46 +216,23 @@ def test_what_is_allowed_but_not_recommended_is_noted(workspace, text, said):
     assert not any("index" in line for line in advice)
 
 
-def header(*lines):
-    return "".join(f"# {line}\n" for line in ("/// script", *lines, "///"))
-
-
 @pytest.mark.parametrize(
     ("code", "said"),
     [
         ("x = 1\ndef f(:\n    pass\n", "n.md:3: the code is not Python: invalid syntax"),
         ("x = 1\nreturn x\n", "n.md:3: the code is not Python: 'return' outside function"),
-        (header('dependencies = "torch"'), "n.md:3: dependencies is 'torch'. Expected: A list of texts"),
-        (header("dependencies = [1]"), "n.md:3: dependencies is [1]. Expected: A list of texts"),
-        (
-            header("dependencies = [", '  "numpy",', '  "torch=2.8",', "]"),
-            "n.md:5: 'torch=2.8' is no requirement",
-        ),
-        (header('requires-python = "3.11"'), "n.md:3: requires-python is '3.11'. Expected: Versions such as"),
-        (
-            header('dependancies = ["numpy"]'),
-            "unknown key 'dependancies' in the header. Did you mean 'dependencies'?",
-        ),
-        (
-            header("[tool.uv]", 'exclude-newr = "2026-01-01"'),
-            "n.md:4: unknown key 'exclude-newr' in [tool.uv]",
-        ),
-        (
-            "# /// script\n# dependencies = []\nimport x\n",
-            "n.md:2: `# /// script` begins a header that is not closed",
-        ),
+        (header('dependencies = "torch"'), "n.md:3: dependencies is 'torch'"),
+        (header("dependencies = [", '  "torch=2.8",', "]"), "n.md:4: 'torch=2.8' is no requirement"),
+        (header('requires-python = "3.11"'), "n.md:3: requires-python is '3.11'"),
+        (header('dependancies = ["numpy"]'), "Did you mean 'dependencies'?"),
+        (header("[tool.uv]", 'exclude-newr = "2026-01-01"'), "n.md:4: unknown key 'exclude-newr'"),
+        ("# /// script\n# dependencies = []\nimport x\n", "n.md:2: `# /// script` begins a header"),
         ("#/// scripts\n# dependencies = []\n# ///\n", "n.md:2: `#/// scripts` does not begin a header"),
         ("# dependencies = []\n# ///\n", "n.md:3: `# ///` ends a header that is not begun"),
-        (header("[tool.uv]", 'exclude-newer = "soon"'), "n.md:4: exclude-newer is 'soon'. Expected: A date"),
-        (header("[tool.uv.sources]", 'six = "1"'), "n.md:4: the source of six is '1'. Expected: A table"),
-        (
-            header("[tool.uv.sources]", 'six = { path = "no/such" }'),
-            "n.md:4: the source of six is 'no/such', which does not exist",
-        ),
-        (
-            header("[tool.uv.sources]", 'kernels-bench-tools = { path = "/no/such" }'),
-            "`kbt upgrade --harness SOURCE` changes all notebooks.",
-        ),
+        (header("[tool.uv]", 'exclude-newer = "soon"'), "n.md:4: exclude-newer is 'soon'"),
+        (header("[tool.uv.sources]", 'six = "1"'), "n.md:4: the source of six is '1'"),
+        (header("[tool.uv.sources]", 'six = { path = "no/such" }'), "n.md:4: the source of six is 'no/such'"),
+        (header("[tool.uv.sources]", 'kernels-bench-tools = { path = "/no" }'), "`kbt upgrade --harness"),
     ],
 )
 def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code, said):
@@ -335,41 +292,26 @@ def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "page"),
-    [
-        ("status.md", "status.html"),
-        ("method.md", "method.html"),
-        ("selfcheck.md", "selfcheck.html"),
-        ("404.md", "404.html"),
-        ("STATUS.md", "STATUS.html"),
-        ("devices/index.md", "devices/index.html"),
-        ("devices/nvidia-h200.md", "devices/nvidia-h200.html"),
-        ("models/index.md", "models/index.html"),
-        ("models/llama-3.1-8b.md", "models/llama-3.1-8b.html"),
-        ("devices/impls/mine.md", "devices/index.html"),
-        ("models/results/combined_results.md", "models/index.html"),
-        ("op/models.md", "op/models.html"),
-        ("op/backward.md", "op/backward.html"),
-    ],
+PAGES = (
+    "status method selfcheck 404 STATUS devices/index devices/nvidia-h200 models/index models/llama-3.1-8b"
 )
-def test_a_notebook_whose_page_kbt_writes_is_a_problem(workspace, name, page):
+
+
+@pytest.mark.parametrize("name", [*PAGES.split(), "op/models", "op/backward", "devices/impls/mine"])
+def test_a_notebook_whose_page_kbt_writes_is_a_problem(workspace, name):
     workspace.cell("op/impls/mine.md", "1")
-    workspace.cell(name, "1")
+    workspace.cell(f"{name}.md", "1")
 
     (problem,) = survey_project(workspace.project).problems()
-    assert (problem.where, page in problem.what) == (name, True)
+    page = "devices/index" if "impls" in name else name
+    assert (problem.where, f"{page}.html" in problem.what) == (f"{name}.md", True)
     with pytest.raises(NotebooksError):
-        workspace.build(name)
+        workspace.build(f"{name}.md")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["index.md", "op/index.md", "docs2/status.md", "models/mine.md", "models/x/impls/mine.md", "op/notes.md"],
-)
-def test_other_notebooks_have_pages_of_their_own(workspace, name):
-    workspace.cell("op/impls/mine.md", "1")
-    workspace.cell(name, "1")
+def test_other_notebooks_have_pages_of_their_own(workspace):
+    for name in ("index", "op/impls/mine", "op/index", "docs2/status", "models/x/impls/mine", "op/notes"):
+        workspace.cell(f"{name}.md", "1")
 
     assert survey_project(workspace.project).problems() == []
 
@@ -383,11 +325,8 @@ def test_other_notebooks_have_pages_of_their_own(workspace, name):
         ("---\nexpect:\n  oom: a\n  oom: b\n---\n", "n.md:4", "oom is also in line 3"),
         ("---\nlinks: {a: b, 'a': c}\n---\n", "n.md:2", "a is also in line 2"),
         ("```{code-cell} python\n1\n```\n", "n.md:1", "a cell of another tool"),
-        ("```{code-cell} ipython3\n:tags: [x]\n1\n```\n", "n.md:1", "a cell of another tool"),
         ("Text\n\n```{python}\n#| echo: false\n1\n```\n", "n.md:3", "a cell of another tool"),
-        ("```{python, echo=FALSE}\n1\n```\n", "n.md:1", "a cell of another tool"),
         ("```python {.marimo}\n1\n```\n", "n.md:1", "a cell of another tool"),
-        ("```{.python.marimo}\n1\n```\n", "n.md:1", "a cell of another tool"),
         ("```python.marimo\n1\n```\n", "n.md:1", "a cell of another tool"),
     ],
 )

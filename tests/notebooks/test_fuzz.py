@@ -15,92 +15,31 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import survey_project
-from kernels_bench_tools.text import words
 
 EXAMPLES = int(os.environ.get("KBT_FUZZ_EXAMPLES", "300"))
 
-# Known to confuse parsers: other line endings, marks, halves of characters, NULs.
-STRANGE = st.sampled_from([*"\u2028\u2029\x85\x0c\x0b\x00\r\ufeff\u200b\u202e\t𝒳", "\r\n", "\x1b[31m"])
-WORDS = st.one_of(
-    STRANGE, st.text(max_size=12), st.integers().map(str), st.sampled_from(["a", "x.md", "..", "*", "é"])
+WRITTEN = r"""
+---\n|\n---\n|title: |requires: |platforms: |links: |baseline: |custom_css: |null: |[cuda]|{a: b}|&a [*a]|<<: *x|{[1]: 2}
+!!python/object/apply:os.system [id]|2026-99-99|1e999|!!binary ///|>\n  text|٣|/etc/passwd|a,b,,a|```python |````python
+~~~python |``` python |   ```python |> ```python |- ```python |<!-- ```python |# ```python |```{python} |\n```\n|\n````\n
+\n~~~\n|\n``` -->\n|\n# ```\n|id=|deps=|outputs=|needs=|timeout=|script=|collapsed=|outptus=|id=a |=|./x.md:a|./*.md:b
+../../../x.md|x.jsonl|**/*.jsonl|../x.py|n.md|a\b|true|-1|# /// script\n|# ///\n|# dependencies = []\n|# dependencies = [\n
+# [tool]\n# uv = 3\n|# [tool.uv.sources]\n# x = { path = '../../../../..' }\n|# [tool.uv.sources]\n# x = { path = '\u0000' }\n
+get_kernel('a/b')\n|get_kernel(|![artifact:x.svg]|<script>|$$|\'
+"""
+REPEATED = [text * 3000 for text in ("[", "9", "x", "(", "* ", "> ", "\n", "-")]
+# Known to confuse parsers: other line endings, marks, NULs.
+STRANGE = [*"\u2028\u2029\x85\x0c\x0b\x00\r\ufeff\u200b\u202e\t𝒳", "\r\n", "\x1b[31m"]
+PIECES = [
+    *(piece.replace("\\n", "\n") for line in WRITTEN.split("\n") for piece in line.split("|")),
+    *REPEATED,
+    *STRANGE,
+]
+BEGINNINGS = st.sampled_from(
+    ["", "---\n", "```python id=a ", "```python id=b\n1\n```\n\n```python id=a needs=b "]
 )
-NAMES = st.sampled_from(
-    words("id deps outputs needs depends timeout script collapsed collapse-code outptus =")
-)
-VALUES = st.one_of(
-    WORDS,
-    st.sampled_from(
-        words("""
-    a,b,,a ./x.md:a ./*.md:b ../../../x.md x.jsonl **/*.jsonl [ [] 0 -1 ٣ /etc/passwd ../x.py . n.md a\\b true
-    """)
-    ),
-    st.sampled_from(["9" * 5000, "x" * 300]),
-)
-ATTRIBUTES = st.lists(st.tuples(NAMES, VALUES).map("=".join), max_size=5).map(" ".join)
-KEYS = st.sampled_from(
-    words("title requires platforms links baseline family theme widgets titel custom_css null 1")
-)
-PLAIN_YAML = """\
-[cuda]|{a: b}|[[[[|&a [*a]|&a {b: *a}|!!python/object/apply:os.system [id]|2026-11-20|~|'|<<: *x|{[1]: 2}|{? {a: 1} : 2}|1e999
-.nan|0x|2026-99-99|12:30:99|!!binary ///|!!timestamp x"""
-YAML = st.one_of(
-    WORDS, st.sampled_from([*PLAIN_YAML.replace("\n", "|").split("|"), "|\n  text", "[" * 3000, "9" * 5000])
-)
-FRONT = st.lists(st.tuples(KEYS, YAML).map(": ".join), max_size=5).map(
-    lambda lines: "\n".join(["---", *lines, "---", ""])
-)
-HEADER = st.sampled_from(
-    [
-        "# /// script\n# dependencies = []\n# ///",
-        "# /// script\n# dependencies = [\n# ///",
-        "# /// script\n# ///",
-        "# /// script\n# dependencies = 3\n# [tool]\n# uv = 3\n# ///",
-        "# /// script\n# [tool.uv.sources]\n# x = { path = '../../../../../../..' }\n# ///",
-        "# /// script\n# [tool.uv.sources]\n# x = { path = '\\u0000' }\n# ///",
-        '# /// script\n# [tool.uv.sources]\n# x = { path = "\\u0000" }\n# ///',
-        "# /// script\n# a = 1\n# ///\n# /// script\n# ///",
-        "# /// script\n# a = " + "[" * 3000 + "\n# ///",
-        "get_kernel('a/b')",
-        "get_kernel(",
-        "get_kernel('a/b', version=" + "(" * 300 + ")",
-        "x = " + "-" * 20_000 + "1\nget_kernel('a')",
-        "import kernels_bench_tools",
-    ]
-)
-CODE = st.lists(
-    st.one_of(HEADER, WORDS, st.sampled_from(["```", "~~~", "    ```", "'''\n```\n'''"])), max_size=4
-).map("\n".join)
-OPENING = st.sampled_from(
-    [
-        "```python",
-        "````python",
-        "~~~python",
-        "``` python",
-        "```python3",
-        "   ```python",
-        "> ```python",
-        "- ```python",
-        "<!-- ```python",
-        "# ```python",
-        "### ```python",
-        "\t```python",
-        "```{python}",
-    ]
-)
-CLOSING = st.sampled_from(["```", "````", "~~~", "``` -->", "# ```", "<!-- ``` -->", "", "> ```"])
-CELL = st.tuples(OPENING, ATTRIBUTES, CODE, CLOSING).map(
-    lambda parts: f"{parts[0]} {parts[1]}\n{parts[2]}\n{parts[3]}"
-)
-PROSE = st.one_of(
-    st.text(max_size=40),
-    STRANGE,
-    st.sampled_from(
-        ["![artifact:x.svg]", "<script>", "[" * 500, "> " * 300, "x" * 200_000, "* " * 500, "\n" * 500, "$$"]
-    ),
-)
-NOTEBOOK = st.tuples(st.one_of(FRONT, PROSE), st.lists(st.one_of(CELL, PROSE), max_size=6)).map(
-    lambda parts: parts[0] + "\n".join(parts[1])
-)
+REST = st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=30).map("".join)
+NOTEBOOK = st.tuples(BEGINNINGS, REST).map("".join)
 # Half of a character cannot be written as UTF-8; then the file is not UTF-8.
 BYTES = st.one_of(NOTEBOOK.map(lambda text: text.encode("utf-8", "surrogatepass")), st.binary(max_size=200))
 

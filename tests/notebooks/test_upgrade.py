@@ -165,20 +165,6 @@ def test_the_harness_changes_in_headers_only_and_back_byte_for_byte(workspace, m
     assert settings.read_text() == SETTINGS.replace("# ours\n", '# ours\nharness = "kernels-bench-tools"\n')
 
 
-def test_the_harness_of_a_script_shared_by_notebooks_changes_once(workspace):
-    script = workspace.write("code/s.py", PLAIN.replace("kernels_bench_tools[hub]", "kernels-bench-tools"))
-    before = script.read_text()
-    for name in ("a.md", "b.md"):
-        workspace.write(name, "```python id=a script=code/s.py\n```\n")
-    workspace.write("pyproject.toml", "[tool.kbt]\nharness = { path = '/h' }\n")
-
-    assert set_harness(workspace, "") == ["code/s.py:1"]
-    entry = '# kernels-bench-tools = { path = "/h", editable = true }'
-    assert script.read_text() == before.replace(
-        "# ///\nimport", f"#\n# [tool.uv.sources]\n{entry}\n# ///\nimport"
-    )
-
-
 def test_other_sources_of_a_header_stay(workspace):
     other = '# [tool.uv.sources]\n# mine = { path = "x" }  # mine\n'
     path = workspace.cell(

@@ -4,13 +4,10 @@ Each test is one case where building the notebook with uvnote loses data, hides 
 run whole builds; how the parts work is tested beside them.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from projects import PYTHON
 
 from kernels_bench_tools.cli import main
 from kernels_bench_tools.report.site import publish
@@ -82,35 +79,3 @@ def test_a_notebook_written_by_a_cell_is_not_run(workspace):
     assert "report.md" in workspace.result("n.md").artifacts
     assert "evil" in next((workspace.root / "site").rglob("report.md")).read_text()
     assert list(told.finished) == ["n.md:a"]
-
-
-def test_an_indented_fence_is_unindented(workspace):
-    workspace.write("n.md", "  ```python id=a\n  if True:\n      print('fine')\n  ```\n")
-    workspace.build()
-
-    assert output(workspace, "n.md") == "fine\n"
-
-
-def test_what_follows_a_longer_closing_fence_is_on_the_page(workspace):
-    text = "```python id=a\nprint('first')\n````\n\nThe next paragraph.\n\n```python id=b\nprint('second')\n```\n"
-    workspace.write("n.md", text)
-    page = site(workspace)("n.html")
-
-    assert "The next paragraph." in page
-    assert page.index("The next paragraph.") < page.index("second")
-
-
-def test_notebooks_are_utf8_in_any_locale(workspace):
-    workspace.cell("n.md", "print(ascii('größer'))", prose="Grüße aus Zürich.")
-    done = subprocess.run(
-        [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"],
-        cwd=workspace.root,
-        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        capture_output=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    page = workspace.text("site/n.html")
-    assert "Grüße aus Zürich." in page
-    assert "größer" in page

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.codec import encode_record, read_committed, read_effects, write_records
+from kernels_bench_tools.records.codec import read_committed, read_effects, write_records
 from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.record import Failure, Record, Status
 
@@ -113,16 +113,3 @@ def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
     assert fewer.endswith(why)
     assert again.endswith(why)
     assert [one.effect.layers for one in read_effects(file) if one.effect] == [0]
-
-
-def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
-    times = [2.0 + number / 1e4 for number in range(500)]
-    assert GOOD.lat_ms
-    one, other, third = (
-        replace(GOOD.lat_ms, raw_times=times[: 500 - number], reps=500 - number) for number in range(3)
-    )
-    keep_records(
-        find_project(tmp_path), {file: [replace(with_effect(baseline=one, again=other), lat_ms=third)]}
-    )
-
-    assert len(encode_record(read_effects(file)[0])) < 2500

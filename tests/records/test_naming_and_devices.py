@@ -1,11 +1,9 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.records.device import _cpu_model, cpu_device, cuda_device, hardware_id
 from kernels_bench_tools.text import slugify
 
@@ -127,23 +125,3 @@ def test_without_a_list_of_gpus_they_are_told_apart_by_index(
         return hardware_id(cuda_device("NVIDIA H200"))
 
     assert named(None) == named("0") == named("0,1") != named("1")
-
-
-@pytest.mark.usefixtures("smi")
-def test_the_device_is_found_by_the_beginning_of_its_uuid() -> None:
-    program = "from kernels_bench_tools.records.device import current_device as d; print(d().slug)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-5d5b"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout == "nvidia-h200\n"
-
-
-def test_an_error_message_has_where_what_expected_and_remedy() -> None:
-    error = KbtError("a.md:3", "unknown key 'titel'", "One of title, author", "Did you mean 'title'?")
-
-    assert str(error) == "a.md:3: unknown key 'titel'. Expected: One of title, author. Did you mean 'title'?"

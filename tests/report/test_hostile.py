@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.records.build import Prose
-from kernels_bench_tools.report.page import Links
 
 ROOT_HOME = "/" + "root"
 
@@ -145,25 +144,25 @@ def test_a_formula_is_text(sample, published, marks):
 
 def test_a_long_line_of_prose_takes_no_longer_than_others(sample):
     for text in ("![artifact:", "![operators:", "![", "[", "$a ", "`a``", "*a_"):
-        sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=text * 20_000))
+        sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=text * 10_000))
     started = time.process_time()  # not what tests side by side take
     sample.publish()
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 6
 
 
-@pytest.mark.parametrize(
-    "home",
-    [
-        *(
-            "/home/alice/project",
-            "https://alice@h/project",
-            "https://h/a?b&token=alice",
-            "https://h/alice/simple",
-        ),
-        *("https://h/a/basic/alice", "https://me:alice@h/", "https://h/glpat-aliceAlice0123456789/x"),
-    ],
-)
-def test_no_published_file_has_a_home_folder_or_a_credential(sample, home):
+HOMES = [
+    *(
+        "/home/alice/project",
+        "https://alice@h/project",
+        "https://h/a?b&token=alice",
+        "https://h/alice/simple",
+    ),
+    *("https://h/a/basic/alice", "https://me:alice@h/", "https://h/glpat-aliceAlice0123456789/x"),
+]
+
+
+def test_no_published_file_has_a_home_folder_or_a_credential(sample):
+    home = "\n".join(HOMES)
     notebook = sample.notebook(f"{TRITON}.md")
     notebook.cells[0].reason = f'File "{home}/x.py", and file://{ROOT_HOME}/y'
     for stream in ("stdout", "stderr", "environment_log"):
@@ -176,7 +175,8 @@ def test_no_published_file_has_a_home_folder_or_a_credential(sample, home):
     published = [path for path in (sample.site).rglob("*") if path.is_file()]
     assert [path for path in published if b"alice" in path.read_bytes()] == []
     page = (sample.site / f"{TRITON}.html").read_text(encoding="utf-8")
-    assert "~/project/x.py" in page or "***" in page
+    assert "~/project" in page
+    assert "***" in page
 
 
 def test_characters_that_a_page_would_obey_are_shown_as_escapes_and_bytes_replaced(sample, read_page):
@@ -194,12 +194,6 @@ def test_characters_that_a_page_would_obey_are_shown_as_escapes_and_bytes_replac
         assert not set("\u202e\u2066\x9b\x08\x1b\x00\x07") & set(page.html)
     assert "a\\u202eb\\u2066c\\u009bd\\x08e" in page.text
     assert "100% bold" in page.text
-
-
-def test_an_invalid_url_is_not_changed(tmp_path):
-    links = Links(tmp_path, {}, set(), "")
-    assert links.rewrite("//[y", "folder", "folder/page.html") == "//[y"
-    assert links.dead == {"folder: //[y"}
 
 
 @pytest.mark.parametrize("inner", ["<defs><style>rect { fill: red }</style></defs><rect/>", "<g>" * 5000])

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from builds import build_of, notebook_run
 from devices import H200
 from markup import text_of
 
-from kernels_bench_tools.records import model
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import DERIVED, RANKS, model_keys, read_model_tasks
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.report import keys
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results import models
 
@@ -192,47 +189,6 @@ def test_a_backward_pass_and_an_approximate_result_are_no_results_of_a_call():
     )
 
 
-def test_ranks_are_shown_with_their_own_shapes(site, read_page):
-    page = read_page(site, LLAMA)
-
-    for ranks, hidden in ((2, 4096), (4, 2048), (8, 1024)):
-        lines = rows_of(page, f"prefill-2048, {ranks} GPUs")
-        assert {line[-1] for line in lines if line[0] == "SiluAndMul *.mlp.act_fn"} == {
-            f"1 x bfloat16[2048, {2 * hidden}]"
-        }
-        assert [line[1] for line in lines if line[0].startswith("AllReduce")] == ["33"]
-    choices = [it.get("value") for it in page.elements("input") if it.get("name") == "ranks"]
-    assert choices == ["1", "2", "4", "8"]
-    seven = read_page(site, "models/qwen2.5-7b.html")
-    # Its 28 heads cannot be split over eight.
-    assert [it.get("value") for it in seven.elements("input") if it.get("name") == "ranks"] == ["1", "2", "4"]
-
-
-def test_each_device_has_its_own_results_and_a_switch_beginning_with_most_results(tmp_path, read_page):
-    cpu = Device(kind="cpu", name="Some CPU", slug="some-cpu")
-    other = Device(kind="cuda", name="NVIDIA A100", slug="nvidia-a100")
-    views = [
-        view("cpu", [ADD], row("base", 1, {ADD: 0.004}), device=cpu),
-        view("add", [ADD], row("fast", 1, {ADD: 0.002})),
-        view("alone", [ALONE], row("base", 1, {ALONE: 0.004})),
-        view("add", [ADD], row("base", 1, {ADD: 0.003}), device=other),
-    ]
-    summary = Summary(operator="rms_norm", title="RMS norm", devices=views)
-    publish(tmp_path, build(), tmp_path / "site", summaries={"rms_norm": summary})
-    page = read_page(tmp_path / "site", LLAMA)
-
-    [added] = [line for line in rows_of(page, "decode-1") if line[-1].endswith("residual bfloat16[1, 2048]")]
-    assert [(added[at].split()[0], added[at + 1]) for at in (3, 7, 11)] == [
-        ("Fast", "0.002000"),
-        ("Base", "0.003000"),
-        ("Base", "0.004000"),
-    ]
-    switch = next(it for it in page.elements("fieldset") if "".join(it.itertext()).startswith("Device"))
-    assert "".join(switch.itertext()).split("\n")[1:4] == ["NVIDIA H200", "NVIDIA A100", "Some CPU"]
-    values = {it.get("value") for it in switch.iter("input")}
-    assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2", "3"}
-
-
 def test_the_list_of_models_counts_the_kernels_with_a_result_and_operators_lead_there(
     site, read_page, find_flaws
 ):
@@ -268,29 +224,6 @@ def test_the_table_as_csv_has_every_call_and_shares_of_1(site):
     assert sum(float(line["calls_ms"]) for line in measured) == pytest.approx(0.068)
 
 
-def test_the_tree_has_the_calls_of_each_module_and_its_share_of_the_measured_time(site, read_page):
-    text = read_page(site, "models/qwen3-30b-a3b.html").text
-
-    # 16 and 32 of 33 calls, of which each takes the baseline as long.
-    tree = read_page(site, LLAMA).text
-    assert "L3 LlamaDecoderLayer layers.* 16× 97 % L1 RMSNorm input_layernorm 16× 48 %" in tree
-    for branch in (
-        "L4 Qwen3MoeForCausalLM 1× L2 ParallelLMHead lm_head 1×",
-        "L3 Qwen3MoeDecoderLayer layers.* 48× L1 RMSNorm input_layernorm 48×",
-        "L1 MoEGroupedGemm grouped_gemm 96×",
-        "L1 RMSNorm norm 1×",
-    ):
-        assert branch in text
-
-
-@pytest.mark.parametrize("key", model_keys(DERIVED))
-def test_the_import_graph_has_every_class_that_the_model_calls(site, key):
-    modules = json.loads((site / f"models/{key}.json").read_text())["modules"]
-    called = {task.module for phase in read_model_tasks(key).phases for task in phase.tasks}
-
-    assert {one["class_name"] for one in modules if one["called"]} == called
-
-
 def test_a_report_without_operators_of_models_has_no_page_of_them(sample_site):
     assert not (sample_site / "models").exists()
     assert "models/" not in (sample_site / "index.html").read_text()
@@ -308,30 +241,3 @@ def test_a_projects_own_operator_has_models_only_if_it_has_their_workloads(tmp_p
     publish(tmp_path, build(), tmp_path / "site")
 
     assert (tmp_path / "site/models/index.html").exists() == shown
-
-
-def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, monkeypatch):
-    tasks = tmp_path / "package/models"
-    for folder in ("derived", "configs"):
-        shutil.copytree(DERIVED.parent / folder, tasks / folder)
-    for module in (model, models):
-        monkeypatch.setattr(module, "DERIVED", tasks / "derived")
-    monkeypatch.setattr(models, "CONFIGS", tasks / "configs")
-    monkeypatch.setattr(keys, "__file__", str(tmp_path / "package/report/keys.py"))
-
-    def published() -> str:
-        keys.program_key.cache_clear()
-        publish(tmp_path, build(), tmp_path / "site")
-        return (tmp_path / "site" / LLAMA).read_text()
-
-    try:
-        assert "1,235,814,400 parameters" in published()
-        for folder, old, new in (("derived", "1235814400", "1235814401"), ("configs", "131072", "131073")):
-            path = tasks / folder / "llama-3.2-1b.json"
-            path.write_text(path.read_text().replace(old, new))
-        after = published()
-    finally:
-        keys.program_key.cache_clear()
-
-    assert "1,235,814,401 parameters" in after
-    assert "<dd>131073</dd>" in after

@@ -81,27 +81,6 @@ def test_only_significant_changes_are_found_the_most_important_first(sample, edi
     assert said == counted
 
 
-def test_the_front_page_lists_a_dozen_changes_and_counts_the_others(sample):
-    summary = sample.read_summary()
-    row = summary.devices[0].rows[0]
-    summary.devices[0].rows += [
-        replace(row, implementation=f"more_{n}", slug=f"more-{n}", rank=None) for n in range(3)
-    ]
-    sample.write_summary(summary)
-    before = deepcopy(summary)
-    for point in (point for row in before.devices[0].rows for point in row.points):
-        point.status = Status.ERROR if point.status is Status.OK else point.status
-    passing = sum(row.passed for row in before.devices[0].rows)
-
-    sample.publish(history=History("the report of 2026-11-18", points_of([before]), []))
-
-    page = (sample.site / "index.html").read_text()
-    assert "<strong>Since the report of 2026-11-18:</strong>" in page
-    assert passing > 12
-    assert page.count("passes now</span>") == 12
-    assert f"and {passing - 12} more" in page
-
-
 @pytest.mark.parametrize(
     ("text", "message"), [(None, "cannot be read"), ("[]", "is not a report that this version can read")]
 )

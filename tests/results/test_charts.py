@@ -3,14 +3,13 @@
 from collections import Counter
 from xml.etree import ElementTree as ET
 
-import html5lib
 import matplotlib as mpl
 import pytest
 from made_records import record, source
 
-from kernels_bench_tools.chart.figure import chart_svg, regimes, shows
-from kernels_bench_tools.records.record import Flag, Regime, Roofline, Status, Work
-from kernels_bench_tools.results.metrics import Line, chart_files, view_metrics
+from kernels_bench_tools.chart.figure import chart_svg, shows
+from kernels_bench_tools.records.record import Regime, Roofline, Status
+from kernels_bench_tools.results.metrics import chart_files
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
@@ -135,44 +134,6 @@ def test_failed_workloads_are_crosses_on_the_axis_side_by_side(summary, svg):
     assert max(Counter(places).values()) == 1
 
 
-def test_a_disturbed_result_is_a_hollow_mark_at_its_time():
-    records = [
-        record("ours", ms, wl={"name": name, "n": n}, flags=[Flag.DISTURBED] * (n > 1))
-        for name, ms, n in (("a", 0.1, 1), ("b", 0.2, 2))
-    ]
-    summary = summarize("op", "Op", [Source(records=records)])
-    (row,) = summary.devices[0].rows
-    svg = draw(summary, "latency")
-
-    found = [(it.get("data-value"), it.get("data-status")) for it in marks(group(svg, f"series--{row.slug}"))]
-    assert found == [("0.1", None), ("0.2", "disturbed")]
-    fills = [it.get("fill") for it in marks(group(svg, f"series--{row.slug}"))]
-    assert fills[0] != "none" == fills[1]
-    assert f"failed--{row.slug}" not in ET.tostring(svg, "unicode")
-
-
-def test_an_implementation_that_did_not_run_is_in_the_legend_with_its_status_and_a_hollow_mark(svg):
-    slug = "hf-kernels-layer-norm--nvidia-h200"
-
-    assert (
-        "".join(group(svg, f"legend-label--{slug}").itertext()).strip()
-        == "HF Kernels Layer Norm (unsupported)"
-    )
-    assert [use.get("fill") for use in group(svg, f"legend-handle--{slug}").iter(f"{SVG}use")] == ["none"]
-    assert list(group(svg, f"series--{slug}").iter(f"{SVG}use")) == []
-
-
-def test_lines_and_labels_link_to_the_implementations_page_with_one_stop_of_the_tab_key(summary, svg):
-    for row in rows_of(summary):
-        parts = [group(svg, f"{kind}--{row.slug}") for kind in ("series", "legend-label")]
-        links = [link for part in parts for link in part.iter(f"{SVG}a")]
-
-        assert {link.get("href") for link in links} == {f"../impls/{row.implementation}.html"}
-        assert len([link for link in links if link.get("tabindex") is None]) == 1
-    without = draw(summary, "latency", {"torch_layer_norm": "x.html"})
-    assert {link.get("href") for link in without.iter(f"{SVG}a")} == {"x.html"}
-
-
 def test_the_chart_says_what_it_shows(svg):
     assert {"Layer Norm · NVIDIA H200", "Layer Norm · AMD EPYC, 2 cores", "↓ lower is better"} <= {
         *texts(svg)
@@ -224,21 +185,6 @@ def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic_and_the_measured_
     assert {"Bandwidth (GB/s)", "copy: 4,000 GB/s"} <= {*texts(draw(bound(), "rate"))}
 
 
-def test_the_peak_of_a_mix_follows_from_rate_and_fraction():
-    view = bound(ceiling="mix", fraction=0.5).devices[0]
-    rates = sorted(point.gb_per_s for row in view.rows for point in row.points)
-    # Both implementations claim half of their ceiling, so the middle of the two is drawn.
-    at = (rates[0] + rates[-1]) / 2 / 0.5
-
-    (line,) = view_metrics(view)["rate"].lines(view)
-
-    assert line == Line(pytest.approx(at), f"same mix of reads and writes: {at:,.0f} GB/s")
-
-
-def test_the_axis_of_fractions_includes_one():
-    assert {"0", "0.2", "1", "measured peak"} <= {*texts(draw(bound(fraction=0.1), "fraction"))}
-
-
 @pytest.mark.parametrize(
     ("found", "chart", "text"),
     [
@@ -251,16 +197,6 @@ def test_a_chart_without_panels_states_that_it_is_empty(found, chart, text):
     sources = [source("a", found)] if found else []
 
     assert texts(draw(summarize("x", "X", sources), chart)) == [text]
-
-
-def test_each_panel_has_its_unit():
-    memory = record("a", 0.1, wl={"name": "w1", "set": "default"}, regime=Regime.HBM)
-    work = Work(bytes_read=1, bytes_written=1, flops=10**12)
-    arithmetic = record("a", 2.0, wl={"name": "w2", "set": "large"}, regime=Regime.COMPUTE, work=work)
-
-    svg = draw(summarize("x", "X", [Source(records=[memory, arithmetic])]), "rate")
-
-    assert [panel.get("data-unit") for panel in panels(svg)] == ["GB/s", "TFLOP/s"]
 
 
 def test_an_implementation_looks_the_same_in_every_chart_and_view():
@@ -278,23 +214,13 @@ def test_an_implementation_looks_the_same_in_every_chart_and_view():
 
     colours: dict[str, set[str]] = {}
     for chart in ("latency", "rate", "fraction"):
+        drawn = draw(summary, chart)
         for row in rows_of(summary):
-            line = next(group(draw(summary, chart), f"series--{row.slug}").iter(f"{SVG}path"))
+            line = next(group(drawn, f"series--{row.slug}").iter(f"{SVG}path"))
             colours.setdefault(row.implementation, set()).add(line.get("style", ""))
 
     assert [len(styles) for styles in colours.values()] == [1] * 4
     assert len(set.union(*colours.values())) == 4
-
-
-def test_a_workload_has_the_regime_of_most_implementations_that_passed_it(summary):
-    view = summary.devices[0]
-    for row in view.rows:
-        for point in row.points:
-            point.regime = Regime.LAUNCH
-    view.rows[0].points[0].regime = Regime.HBM
-
-    assert regimes(view) == [Regime.LAUNCH] * len(view.workloads)
-    assert "launch-bound" in texts(draw(summary))
 
 
 def test_a_users_matplotlib_settings_change_nothing(summary):
@@ -312,18 +238,6 @@ def test_axes_and_texts_have_the_text_colour_of_the_page_or_of_the_readers_schem
     assert [style.text.startswith(":root{") for style in svg.iter(f"{SVG}style")] == [True]
 
 
-def test_panels_of_several_charts_on_one_page_keep_their_markers(summary):
-    figures = [chart_svg(summary, chart).decode().partition("\n")[2] for chart in CHARTS]
-
-    page = html5lib.parse(f"<!doctype html><title>t</title>{''.join(figures)}", namespaceHTMLElements=True)
-
-    shapes = [path.get("id") for path in page.iter(f"{SVG}path") if path.get("id")]
-    assert len(shapes) == len(set(shapes))
-    targets = {use.get("href", "").removeprefix("#") for use in page.iter(f"{SVG}use")}
-    assert targets == {*shapes}
-    assert "xlink" not in "".join(figures)
-
-
 def test_names_that_differ_in_punctuation_only_have_series_of_their_own():
     summary = summarize("x", "X", [source(name, [0.1]) for name in ("my-kernel", "my_kernel", "漢", "字")])
 
@@ -339,29 +253,6 @@ def test_hostile_names_stay_text():
     assert list(svg.iter(f"{SVG}script")) == []
     label = group(svg, "legend-label--a--nvidia-h200")
     assert "".join(label.itertext()).strip().startswith("_<script> $x_1$ & \"'_漢字")
-
-
-@pytest.mark.parametrize("workloads", [3, 40])
-def test_a_panel_ends_where_its_last_line_of_text_does(workloads):
-    records = [
-        record("a", 0.1 * n, None, wl={"name": f"w{n}", "rows": 1000 * n, "hidden": 10**9 + n})
-        for n in range(1, workloads)
-    ]
-    svg = draw(summarize("x", "X", [Source(records=records)]))
-    (panel,) = panels(svg)
-    (label,) = (text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("rows × hidden"))
-
-    assert len(marks(svg)) == len(records)
-    assert 2 <= float(panel.get("height")) - float(label.get("y")) <= 16
-
-
-def test_the_names_of_many_axes_are_cut_where_the_panel_ends():
-    axes = {f"axis_with_a_long_name_{number}": number for number in range(9)}
-    records = [record("a", 0.1, wl={"name": f"w{n}", "n": n, **axes}) for n in (1, 2)]
-    shown = texts(draw(summarize("x", "X", [Source(records=records)])))
-
-    (name,) = (text for text in shown if "axis_with_a_long_name_0 0" in text)
-    assert name.endswith("…")
 
 
 def test_a_device_on_which_nothing_ran_has_a_legend_only():

@@ -129,21 +129,6 @@ def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor() -> Non
     assert one.near == "hidden_dim 4096, 0.8×; rows 64, 2×"
 
 
-def test_of_equal_workloads_the_one_with_most_results_is_found() -> None:
-    few, many = rms(1, 4096, set="llama-3.1-8b", name="few"), rms(1, 4096, set="decode", name="many")
-    sets = {"torch": (few, many), "ours": (few, many), "theirs": (many,)}
-    sources = [
-        Source(
-            records=[record(name, 0.1, wl=workload, run="r0") for workload in workloads],
-            front=FrontMatter(baseline=name == "torch"),
-        )
-        for name, workloads in sets.items()
-    ]
-    summary = summarize("rms_norm", "RMS norm", sources)
-
-    assert chosen(summary, hidden_dim=4096).workload == "many"
-
-
 def test_words_and_types_are_never_near() -> None:
     shapes = (rms(64, 4096), rms(64, 4096, "add_rms_norm"), rms(64, 8192, dtype="float16", name="half"))
     summary = summary_of("rms_norm", *shapes, torch=0.4)
@@ -239,37 +224,6 @@ def test_a_kernel_of_another_size_is_not_measured() -> None:
     (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
     assert (task.choice, task.tried, task.share) == (None, False, None)
     assert found.prediction.tasks == 1
-
-
-def test_as_many_rows_in_another_batch_are_near() -> None:
-    batched = rms(1, 4096, batch=64)
-    summaries = {"rms_norm": summary_of("rms_norm", batched, torch=0.4, mine=0.2)}
-    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[norm(10)])
-
-    found = choose_for_phase(phase, Measurements(summaries, H200))
-
-    assert found.tasks[0].choice.near == "as many rows, but another batch and seq_len"
-    assert found.prediction.tasks == 1
-
-
-def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_saves_most() -> None:
-    times = {"torch": (0.4, 0.4), "narrow": (0.2, 0.3), "wide": (0.3, 0.1)}
-    shapes = (rms(64, 4096), rms(64, 128))
-    sources = [
-        Source(
-            records=[record(name, time, wl=shape) for time, shape in zip(given, shapes, strict=True)],
-            front=BASELINE if name == "torch" else FrontMatter(),
-        )
-        for name, given in times.items()
-    ]
-    phase = Phase(
-        name="decode-64", sequences=64, tokens=1, context=8, tasks=[norm(2), norm(8, hidden_dim=128)]
-    )
-
-    found = choose_for_phase(phase, Measurements({"rms_norm": summarize("rms_norm", "", sources)}, H200))
-
-    assert {task.choice.implementation for task in found.tasks if task.choice} == {"narrow", "wide"}
-    assert found.effect == ["rms_norm/wide"]
 
 
 def test_operators_without_a_result_for_a_call_are_unmeasured() -> None:

@@ -161,27 +161,6 @@ def test_only_implementations_with_a_notebook_are_links(cell):
     assert "gone.html" not in svg
 
 
-def test_cells_of_one_notebook_have_different_ids(cell):
-    for variant, time in (("default", 0.2), ("autotune", 0.1)):
-        records = source("compiled", [time], device=EPYC).records
-        cell.need("compiled", records, cell=variant, title="Compiled", family="torch-compile")
-
-    rows = rows_of(cell.run())
-
-    assert {name: row.title for name, row in rows.items()} == {
-        "compiled_default": "Compiled Default",
-        "compiled_autotune": "Compiled Autotune",
-    }
-    assert 'href="../impls/compiled.html"' in (cell.work / "latency.svg").read_text(encoding="utf-8")
-
-
-def test_a_name_and_title_can_be_given(cell):
-    summary = cell.run(operator="norm", title="Normalization")
-
-    assert (summary.operator, summary.title, summary.devices) == ("norm", "Normalization", [])
-    assert (cell.work / "latency.svg").exists()
-
-
 def test_notebooks_of_the_same_name_in_two_folders_are_refused(cell):
     cell.need("fast")
     copy = msgspec.structs.replace(cell.needs.cells[0], notebook="contrib/layer_norm/impls/fast.md")
@@ -198,17 +177,6 @@ def test_outside_of_kbt_the_error_names_the_command(monkeypatch):
 
     with pytest.raises(KbtError, match=r"combine: KBT_NEEDS is not set.*kbt build"):
         combine()
-
-
-def test_the_same_records_give_the_same_files(cell):
-    cell.need("a", source("a", [0.1, None], device=EPYC).records)
-    cell.need("b", status=Status.ERROR, reason="exit code 1")
-
-    cell.run()
-    before = {path.name: path.read_bytes() for path in cell.work.iterdir()}
-    cell.run()
-
-    assert {path.name: path.read_bytes() for path in cell.work.iterdir()} == before
 
 
 def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell):

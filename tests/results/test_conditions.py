@@ -51,13 +51,6 @@ def test_committed_records_are_used_for_devices_without_records_of_this_build(tm
     }
 
 
-def test_this_build_s_records_replace_committed_ones_of_their_device(tmp_path):
-    commit(tmp_path, record(GPU, first_call=FirstCall(first_ms=5)))
-    artifact = made(tmp_path, record(GPU))
-
-    assert device_details(committed(tmp_path), [artifact])[GPU.slug].first_calls == {}
-
-
 def test_conditions_span_the_processes(tmp_path):
     clocks = [
         Clocks(sm_mhz=1980, power_w=300.0),
@@ -76,10 +69,3 @@ def test_conditions_span_the_processes(tmp_path):
         "Other processes": "1",
         "Sentinel copy": "0.5 to 0.51 ms",
     }
-
-
-def test_a_file_without_records_is_skipped(tmp_path):
-    commit(tmp_path, record(GPU))
-    (tmp_path / "op/results/records" / GPU.slug / "mine.jsonl").write_text("{}\n{}\n")
-
-    assert device_details(committed(tmp_path), []) == {}

@@ -78,31 +78,6 @@ def test_a_loss_of_a_model_names_the_slower_kernel_or_the_call_that_keeps_the_ho
     assert causes(KERNEL, loss)["eager"] == "the kernels alone are not slower"
 
 
-def test_a_loss_is_explained_by_a_replaced_block_and_by_nothing_where_only_the_model_was_measured() -> None:
-    block = {
-        "level": 2,
-        "module": "LlamaMLP",
-        "baseline_ms": 0.02,
-        "candidate_ms": 0.03,
-        "predicted_ms": None,
-    }
-    loss = {"baseline_ms": 4.0, "candidate_ms": 5.0, "predicted_ms": 4.8}
-
-    assert causes(block, loss) == {"LlamaMLP": "", "eager": "slower alone, too: LlamaMLP"}
-    assert causes(loss | {"predicted_ms": None}) == {"eager": ""}
-
-
-def test_a_loss_of_the_host_alone_names_the_kernels_that_it_issues() -> None:
-    device = {"module": "device", "candidate_ms": 4.0, "baseline_launches": 1344}
-    loss = {"candidate_ms": 5.0}
-
-    assert causes(device | {"launches": 1600}, loss)["eager"] == (
-        "the kernels take no longer, the host does: it issues 1,600 kernels instead of 1,344"
-    )
-    assert causes(device | {"launches": 1344}, loss)["eager"] == "the kernels take no longer, the host does"
-    assert causes(device | {"candidate_ms": 5.0}, loss)["eager"] == ""
-
-
 def test_a_difference_that_is_not_significant_says_why() -> None:
     within = {"baseline_ms": 4.0, "candidate_ms": 3.9, "noise": 0.05}
 

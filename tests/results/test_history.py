@@ -167,29 +167,6 @@ def test_a_merge_brings_what_was_measured_on_its_branch(tmp_path):
     assert [one.commit.subject for one in history(root)] == ["version 0", "merged"]
 
 
-def test_an_old_record_has_the_harness_of_the_commit_that_it_was_measured_in(tmp_path, monkeypatch):
-    root = make_repository(tmp_path, [])
-    monkeypatch.setattr("kernels_bench_tools.results.history.PACKAGE_FOLDER", root / "package")
-    (root / "package/measure").mkdir(parents=True)
-    file = root / "op/results/records/nvidia-h200/mine.jsonl"
-    for number, text in enumerate(("A = 1\n", "A = 1\n", "A = 2\n"), 1):
-        (root / "package/measure/clock.py").write_text(text)
-        git(root, "add", ".")
-        git(root, "commit", "-qm", "harness", "--allow-empty")
-        commit = git(root, "rev-parse", "HEAD")
-        write_records(file, rows(f"r{number}", *THEN, commit=commit, harness_digest=""))
-        git(root, "add", ".")
-        git(root, "commit", "-qm", "records")
-
-    found = history(root)
-
-    assert [[cause.kind for cause in one.causes] for one in found] == [
-        [],
-        [CauseKind.NOTHING],
-        [CauseKind.HARNESS],
-    ]
-
-
 def test_records_that_cannot_be_read_and_names_with_odd_characters_are_no_steps(tmp_path):
     root = make_repository(tmp_path, [rows("r1", *THEN)])
     folder = root / "op/results/records/nvidia-h200"

@@ -1,7 +1,5 @@
 """The host's times of a call on a GPU: in summaries, charts and tables, and in none of them on a CPU."""
 
-import csv
-import io
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,12 +8,10 @@ from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.records.record import Quantities, Timing
-from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
 
-SVG = "{http://www.w3.org/2000/svg}"
 SUBMIT = [0.0041, 0.0052, 0.0047]
 NAMES = {"host_submit_ms", "e2e_ms"}
 
@@ -61,14 +57,6 @@ def test_the_interval_of_one_process_is_the_recorded_one():
     assert point.interval("e2e_ms") == (None, None)
 
 
-def test_processes_whose_clock_did_not_advance_leave_no_interval():
-    still = Quantities(host_submit=Timing(p50=0.0))
-    records = [record("a", 0.003, process=process, quantities=still) for process in range(3)]
-    point = point_of(summarize("op", "Op", [Source(records=records)]), 0)
-
-    assert point.interval("host_submit_ms") == (None, None)
-
-
 def test_only_views_with_these_times_have_their_columns_and_charts(summary):
     gpu, cpu = summary.devices
     panels = [it for it in ET.fromstring(chart_svg(summary, "latency")).iter() if it.get("data-chart")]
@@ -77,32 +65,3 @@ def test_only_views_with_these_times_have_their_columns_and_charts(summary):
     assert NAMES.isdisjoint(metric.name for metric in cpu.metrics)
     assert [panel.get("data-chart") for panel in panels] == ["latency", "latency", "host_submit", "e2e"]
     assert {panel.get("data-view") for panel in panels[2:]} == {gpu.device.slug}
-
-
-def test_their_markers_have_the_time_and_its_interval(summary):
-    drawn = ET.fromstring(chart_svg(summary, "latency"))
-    *_, submit, end_to_end = (use for use in drawn.iter() if use.get("data-value"))
-
-    low, high = point_of(summary, 0).interval("host_submit_ms")
-    assert [float(submit.get(f"data-{name}")) for name in ("value", "low", "high")] == pytest.approx(
-        [0.0047, low, high], rel=1e-3
-    )
-    assert float(end_to_end.get("data-value")) == 0.0123
-
-
-@pytest.mark.parametrize("width", [0, 80])
-def test_text_tables_print_them_for_the_gpu_only(summary, width):
-    gpu, cpu = (text_table(view, width) for view in summary.devices)
-
-    assert "submit 0.004700 ms" in gpu
-    assert "e2e 0.01230 ms" in gpu
-    assert "submit" not in cpu
-    assert "e2e" not in cpu
-    assert not width or max(map(len, gpu.splitlines())) <= width
-
-
-def test_the_csv_file_has_them_and_nothing_for_the_cpu(summary):
-    gpu, cpu = csv.DictReader(io.StringIO(latency_csv(summary)))
-
-    assert (gpu["Host Submit (ms)"], gpu["End to End (ms)"]) == ("0.0047", "0.0123")
-    assert (cpu["Host Submit (ms)"], cpu["End to End (ms)"]) == ("", "")

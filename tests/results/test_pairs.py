@@ -41,12 +41,6 @@ def test_each_two_implementations_are_compared_once_the_faster_first():
     assert ratio.low < 2.0 < ratio.high
 
 
-def test_a_summary_without_pairs_has_none():
-    (view,) = summarize("op", "Op", [measured("base", 0.4), measured("fast", 0.1)]).devices
-
-    assert view.pairs == []
-
-
 def test_two_of_one_session_have_its_verdict_though_the_baseline_is_of_another():
     found = pairs(
         measured("base", 0.4, **FIRST), measured("one", 0.1, **SECOND), measured("two", 0.102, **SECOND)
@@ -81,16 +75,6 @@ def test_without_an_interval_of_both_there_is_a_ratio_and_no_verdict():
 
     for ratio in (found.ratios[0], found.overall):
         assert (round(ratio.value, 9), ratio.low, ratio.verdict) == (2.0, None, Verdict.SEPARATE)
-
-
-def test_fewer_than_three_processes_of_one_give_no_verdict():
-    found = pairs(
-        measured("base", 0.4, **FIRST),
-        measured("one", 0.1, processes=2, **SECOND),
-        measured("two", 0.2, **THIRD),
-    )["one", "two"]
-
-    assert {found.ratios[0].verdict, found.overall.verdict} == {Verdict.FEW_PROCESSES}
 
 
 def test_over_all_workloads_it_is_the_geometric_mean_of_those_that_both_passed():

@@ -12,7 +12,6 @@ from kernels_bench_tools.records.record import (
     Regime,
     Roofline,
     Status,
-    Timer,
     Timing,
 )
 from kernels_bench_tools.records.summary import Verdict
@@ -67,16 +66,6 @@ def test_the_interval_covers_how_processes_differ():
     assert apart.ci_low_ms < 0.099
     assert apart.ci_high_ms > 0.101
     assert 0.0995 < alike.ci_low_ms < alike.ci_high_ms < 0.1005
-
-
-def test_order_and_file_of_the_processes_do_not_matter():
-    records = processes("a", [0.099, 0.100, 0.102])
-
-    one, two = (
-        summarize("x", "X", sources)
-        for sources in ([Source(records=records)], [Source(records=[record]) for record in records[::-1]])
-    )
-    assert one.devices[0].rows[0].points == two.devices[0].rows[0].points
 
 
 def test_the_later_record_of_a_process_counts():
@@ -134,15 +123,6 @@ def test_a_process_that_measured_nothing_removes_the_rank():
     assert point.reason == "wrote no op.jsonl (process 3 of 3)"
 
 
-def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process():
-    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "on padded rows: 3 NaN"})
-    others = processes("a", [0.1, 0.1, 0.1])[1:]
-
-    (point,) = row_of(summary_of(a=[bad, *others]), "a").points
-
-    assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
-
-
 def test_refused_edge_cases_of_any_process_are_a_limitation():
     records = processes("a", [0.1, 0.1])
     for one, name in zip(records, ("shape 3x5", "column-major"), strict=True):
@@ -155,16 +135,6 @@ def test_refused_edge_cases_of_any_process_are_a_limitation():
     (point,) = row_of(device, "a").points
     assert point.limitation == "refuses shape 3x5, column-major (ValueError: a multiple of 8)"
     assert row_of(device, "b").points[0].limitation == ""
-
-
-def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupported():
-    wrong = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "it refused other values"})
-    refused = record("a", status=Status.UNSUPPORTED, reason="not these", process=1)
-
-    (point,) = row_of(summary_of(a=[wrong, refused]), "a").points
-
-    assert (point.status, point.p50_ms) == (Status.INCORRECT, 0.1)
-    assert point.reason == "it refused other values"
 
 
 def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest():
@@ -181,17 +151,6 @@ def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest():
     assert runs(*old, *new, *new) == (2, pytest.approx(0.1))
     new[0].earlier_runs = 4
     assert runs(*new, *old) == (6, pytest.approx(0.1))
-
-
-def test_flags_of_any_process_are_shown_once_in_their_order():
-    records = processes("a", [0.1, 0.1])
-    records[0].flags = [Flag.DRIFT, Flag.NEAR_FLOOR]
-    records[1].flags = [Flag.DRIFT, Flag.HOST_BOUND]
-
-    device = summary_of(a=records)
-
-    assert row_of(device, "a").points[0].flags == [Flag.HOST_BOUND, Flag.NEAR_FLOOR, Flag.DRIFT]
-    assert "host-bound, near launch overhead, drift" in text_table(device)
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
@@ -230,27 +189,6 @@ def test_figures_are_medians_over_the_processes():
     assert "99 % of copy" in text_table(device)
 
 
-def test_the_overall_speedup_has_an_interval():
-    shapes = [(2048, 4096), (2048, 8192)]
-
-    def both(impl, medians):
-        records = [processes(impl, medians, seed=at) for at in range(2)]
-        for shape, group in zip(shapes, records, strict=True):
-            for one in group:
-                one.wl = record(impl, 1.0, shape).wl
-        return [one for group in records for one in group]
-
-    base, ours = both("base", [0.2, 0.202, 0.198]), both("ours", [0.1, 0.1005, 0.0995])
-    device = summary_of(base=base, ours=ours)
-
-    row = row_of(device, "ours")
-    assert row.speedup == pytest.approx(2.0)
-    assert row.speedup_low < 2.0 < row.speedup_high
-    assert row.speedup_high - row.speedup_low < 0.1
-    baseline = row_of(device, "base")
-    assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
-
-
 def test_thinned_samples_have_the_same_interval():
     generator = np.random.default_rng(0)
     times = np.exp(generator.normal(0, 0.05, 960))
@@ -279,15 +217,6 @@ def test_a_difference_of_one_clock_tick_is_ambiguous():
     (point,) = row_of(summary_of(b=ours), "b").points
     assert point.ci_low_ms == pytest.approx(1.968e-3)
     assert point.ci_high_ms == pytest.approx(2.0e-3)
-
-
-def test_a_hosts_clock_has_no_such_ticks():
-    records = processes("a", [2.016e-3] * 3, spread=0.0)
-    for one in records:
-        one.lat_ms.timer = Timer.MONOTONIC
-
-    (point,) = row_of(summary_of(a=records), "a").points
-    assert point.ci_low_ms == pytest.approx(point.ci_high_ms)
 
 
 SCATTER = {

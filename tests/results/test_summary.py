@@ -8,7 +8,6 @@ from kernels_bench_tools.records.record import (
     Flag,
     HubKernel,
     Judged,
-    Kernel,
     Provenance,
     Status,
     Work,
@@ -100,15 +99,6 @@ def test_approximate_rows_are_ranked_among_themselves_after_exact_ones():
         ("fp8", 3),
         ("int8", 4),
     ]
-
-
-def test_a_call_of_several_kernels_has_the_time_of_the_largest():
-    several = [Kernel(name=f"k{ms}", count=1, ms=ms) for ms in (0.01, 0.3, 0.09)]
-    sources = [source("converts", [0.4], kernels=several), source("fused", [0.3], kernels=several[1:2])]
-
-    rows = rows_of(summarize("op", "Op", sources))
-
-    assert [rows[name].points[0].kernel_ms for name in ("converts", "fused")] == [0.3, None]
 
 
 def test_a_failed_baseline_gives_no_speedups():
@@ -335,17 +325,6 @@ def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(earlier
 
     assert [point.p50_ms for point in row.points] == [0.1, None]
     assert row.provenance.hub[0].origin == latest
-
-
-def test_front_matter_gives_titles_of_committed_records_too():
-    sources = [
-        source("ours", [0.1], measured_now=False),
-        source("ours", device=EPYC, front={"title": "Ours!", "family": "triton"}),
-    ]
-
-    row = rows_of(summarize("op", "Op", sources))["ours"]
-
-    assert (row.title, row.family) == ("Ours!", "triton")
 
 
 def test_bandwidth_counts_bytes_over_the_median():

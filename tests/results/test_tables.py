@@ -4,8 +4,7 @@ import pytest
 
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Point, Row
-from kernels_bench_tools.report.labels import status_label
-from kernels_bench_tools.results.tables import families, statuses, typical
+from kernels_bench_tools.results.tables import typical
 
 
 def row(*times: tuple[float, float | None, float | None], total: int = 0, **fields) -> Row:
@@ -30,15 +29,3 @@ def test_the_typical_time_is_the_geometric_mean_over_all_workloads(first, failed
 
     assert (found and found[: len(expected)]) == (expected and pytest.approx(expected))
     assert (found is not None and found.known) is known
-
-
-def test_families_and_statuses_of_rows_in_order():
-    rows = [row(family="triton"), row(family="", status=Status.OOM), row(family="torch")]
-
-    assert families(rows) == ["torch", "triton", "other"]
-    assert statuses(rows) == [Status.OK, Status.OOM]
-
-
-def test_not_measured_and_invalid_output_have_different_labels():
-    assert status_label(Status.ABSENT).word == "not measured"
-    assert status_label(Status.INVALID).word == "invalid output"

@@ -6,7 +6,7 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.sources import NEVER_RUN, Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.results.views import View, group_order, in_view_order, titles_and_keys
+from kernels_bench_tools.results.views import View, in_view_order, titles_and_keys
 
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
@@ -61,23 +61,6 @@ def test_workloads_of_other_functions_sets_and_modes_are_other_views(made):
     ]
     named = summary.devices[1].workloads[0]
     assert (named.group, named.set, named.mode, named.axes) == ("SwiGLU", "default", "bwd", {"n": 8})
-
-
-def test_a_device_with_one_view_does_not_name_it(made):
-    sources = [
-        made("a", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
-        made("a", {("", "cpu", ""): 5.0}, device=EPYC),
-    ]
-
-    views = [(view.device.kind, view.view, view.key) for view in summarize("x", "X", sources).devices]
-
-    assert views == [("cuda", "default", ""), ("cuda", "large", "large"), ("cpu", "", "")]
-
-
-def test_ids_of_series_end_with_the_view_except_in_the_first(made):
-    summary = summarize("x", "X", [made("a_b", {("", "default", ""): 0.1, ("", "large", ""): 1.0})])
-
-    assert [view.rows[0].slug for view in summary.devices] == ["a-b--nvidia-h200", "a-b--nvidia-h200-large"]
 
 
 def test_nothing_is_ranked_or_averaged_across_views(made):
@@ -149,33 +132,6 @@ def test_a_crash_is_reported_in_the_views_that_were_not_reached(made):
     assert told == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-def test_an_implementation_has_no_row_in_sets_that_it_did_not_measure(made):
-    sources = [
-        made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
-        made("ours", {("", "default", ""): 0.1}),
-    ]
-
-    assert rows(summarize("x", "X", sources)) == {
-        ("cuda", "default"): ["base", "ours"],
-        ("cuda", "large"): ["base"],
-    }
-
-
-def test_functions_without_results_on_a_device_have_a_view_of_their_own(made):
-    sources = [
-        made("swiglu", {("SwiGLU", "default", ""): 0.1}),
-        made("gelu", {("GELU", "cpu", ""): 5.0}, device=EPYC),
-        made("gelu", whole=NO_CARD),
-    ]
-
-    summary = summarize("x", "X", sources)
-
-    assert rows(summary)["cuda", "SwiGLU · default"] == ["swiglu"]
-    assert rows(summary)["cuda", "GELU"] == ["gelu"]
-    left = next(view for view in summary.devices if view.view == "GELU")
-    assert (left.workloads, left.rows[0].reason) == ([], "needs a CUDA device")
-
-
 def test_every_implementation_has_a_row_on_every_device_also_without_records(made):
     sources = [
         made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
@@ -220,22 +176,6 @@ def test_all_views_of_a_device_share_its_measured_peaks():
     views = summarize("x", "X", [Source(records=records)]).devices
 
     assert [view.ceilings for view in views] == [{"copy": 4000.0}] * 2
-
-
-def test_records_without_a_set_are_a_view_after_the_named_ones():
-    records = [record("a", 0.1, wl={"name": "old"}), record("a", 0.1, wl={"name": "new", "set": "large"})]
-
-    views = summarize("x", "X", [Source(records=records)]).devices
-
-    assert [(view.view, view.key) for view in views] == [("large", ""), ("other", "other")]
-
-
-def test_the_function_that_most_implementations_compute_comes_first():
-    assert group_order([["tanh", "erf"], ["swiglu"], ["swiglu"], ["tanh", "erf"], ["swiglu"]]) == [
-        "swiglu",
-        "tanh",
-        "erf",
-    ]
 
 
 def test_sets_are_in_a_fixed_order_and_forward_comes_first():

@@ -7,8 +7,6 @@ import pytest
 from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
-from kernels_bench_tools.run.environment.base import find_environment
-
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
 COMBINE = NEEDS + "print([(c['notebook'], c['status'], c['front']['title']) for c in needs['cells']])"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
@@ -108,27 +106,6 @@ def test_only_what_a_cell_may_import_or_install_of_this_package_runs_it(workspac
     assert sorted(workspace.build().started) == expected
 
 
-def test_modules_of_the_models_run_only_cells_of_an_operator_that_imports_them(workspace):
-    workspace.write("kernels_bench_tools/__init__.py", "")
-    workspace.write("kernels_bench_tools/operators/op.py", "")
-    workspace.write("kernels_bench_tools/operators/norm.py", "")
-    module = workspace.write("kernels_bench_tools/models/baseline/L1/norm.py", "")
-    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
-    workspace.build()
-    module.write_text("x = 1")
-
-    assert workspace.build().started == []
-    own = "from kernels_bench_tools.models.baseline.L1 import norm"
-    workspace.write("kernels_bench_tools/operators/op.py", own)
-    workspace.build()
-    module.write_text("x = 2")
-
-    assert workspace.build().started == ["op/impls/x.md:a"]
-    workspace.write("kernels_bench_tools/operators/norm.py", "x = 1")  # which modules of the models import
-
-    assert workspace.build().started == ["op/impls/x.md:a"]
-
-
 def write_operators(workspace):
     for name in ("op", "other", "_shared"):
         workspace.write(f"operators/{name}.py", "")
@@ -213,8 +190,8 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert operator.recorder.notes == []
 
 
-@pytest.mark.parametrize("text", ["{", '{"keys": ' + "[" * 100_000])
-def test_a_damaged_last_json_is_ignored(operator, text):
+def test_a_damaged_last_json_is_ignored(operator):
+    text = '{"keys": ' + "[" * 100_000
     (operator.root / ".kbt/last.json").write_text(text)
     (operator.root / ".kbt/build.json").write_text(text)
 
@@ -240,15 +217,3 @@ def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
 
     assert operator.build().started == []
     assert all(run.cached for run in operator.recorder.finished.values())
-
-
-def test_modules_on_pythonpath_are_part_of_the_current_environment(tmp_path, monkeypatch):
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools/__init__.py").touch()
-    (tmp_path / "helpers.py").touch()
-    before = find_environment("current").identity()
-
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    added = set(find_environment("current").identity()) - set(before)
-
-    assert added == {"tools", "helpers.py"}

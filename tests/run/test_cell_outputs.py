@@ -105,17 +105,9 @@ def test_names_and_paths_that_are_too_long_and_files_over_the_limits_are_rejecte
 
 
 def test_folders_that_are_too_deep_are_rejected(collect):
-    deep = collect.folder
-    for _ in range(300):
-        deep = deep / "d"
-        try:
-            deep.mkdir()
-        except OSError:
-            break
-    collected = collect()
+    collect.folder.joinpath(*["d"] * 30).mkdir(parents=True)
 
-    assert collected.kept == []
-    assert list(collected.refused.values()) == ["it is more than 20 folders deep"]
+    assert collect().refused == {repr("/".join(["d"] * 21)): "it is more than 20 folders deep"}
 
 
 def test_a_folder_replaced_by_a_link_is_not_followed(collect, tmp_path):
@@ -151,9 +143,7 @@ NEAR = {"impl": "x", "wl": {"name": "w"}, "lat_ms": {"p99": 1.0}}
 FOREIGN = NEAR | {"lat_ms": {"mean": 1.0}}
 
 
-@pytest.mark.parametrize(
-    ("lines", "line"), [([NEAR], 1), ([{"event": 1}, NEAR], 2), ([FOREIGN, NEAR], 2), ([FOREIGN], None)]
-)
+@pytest.mark.parametrize(("lines", "line"), [([FOREIGN, NEAR], 2), ([FOREIGN], None)])
 def test_lines_of_another_harness_that_are_no_records_are_notes(workspace, lines, line):
     text = "".join(json.dumps(one) + "\n" for one in lines)
     workspace.cell("op/impls/x.md", f"open('op.jsonl', 'w').write({text!r})", MEASURING)

@@ -5,7 +5,7 @@ from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.schedule import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
+from kernels_bench_tools.run.schedule import MEASURING_SECONDS, OTHER_SECONDS
 
 
 class Expected(Progress):
@@ -35,11 +35,3 @@ def test_a_cell_is_expected_to_take_as_long_as_before_else_as_long_as_others(wor
     assert seconds["op/impls/x.md:a"] == before >= 0.4
     assert seconds["op/impls/y.md:a"] == pytest.approx(before)
     assert expected(workspace) == {}
-
-
-def test_a_cell_that_compiles_is_expected_to_take_longer_and_not_as_long_as_others(workspace):
-    workspace.cell("op/impls/x.md", WRITE, "id=a outputs=op.jsonl")
-    workspace.build()
-    workspace.cell("op/impls/compiled.md", f"# torch.compile\n{WRITE}", "id=a outputs=op.jsonl")
-
-    assert expected(workspace, processes=2)["op/impls/compiled.md:a"] == 2 * COMPILING_SECONDS

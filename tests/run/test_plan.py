@@ -51,11 +51,6 @@ def may(*upstream, changed=(), reason=""):
     return (PlannedAction.MAY_RUN, reason, list(changed), list(upstream))
 
 
-def test_all_cells_are_unchanged_after_a_build(operator):
-    assert plan(operator) == {}
-    assert len(plan_build(operator.project, [], BuildOptions(environment="current", processes=1))) == 3
-
-
 def test_cells_of_a_new_project_never_ran(workspace):
     workspace.cell("op/impls/x.md", WRITE, MEASURING)
     combine(workspace, "../impls/*.md:a")

@@ -176,21 +176,6 @@ def start_build(workspace, processes=1):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_builds_of_one_project_run_one_after_the_other(workspace):
-    for number in range(6):
-        workspace.cell(f"n{number}.md", f"import time; time.sleep(0.2); print({number})")
-    builds = [start_build(workspace) for _ in range(3)]
-    outputs = [build.communicate(timeout=60) for build in builds]
-
-    assert [build.returncode for build in builds] == [0, 0, 0], outputs
-    started = [line for out, _ in outputs for line in out.splitlines() if line.startswith("started")]
-    assert len(started) == 6
-    assert sum("another build is running" in out for out, _ in outputs) == 2
-    workspace.build()
-    for number in range(6):
-        assert workspace.text(workspace.result(f"n{number}.md").stdout) == f"{number}\n"
-
-
 def test_a_build_waits_until_the_device_is_free(workspace):
     order = []
 

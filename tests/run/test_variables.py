@@ -25,28 +25,26 @@ def environment_of(workspace) -> dict[str, str]:
     return json.loads(workspace.text(workspace.result("n.md").stdout))
 
 
+PROXIES = words("""
+    user:secret@host:3128 token@host:3128 //user:secret@host http://user:sec/ret@host:3128 user:sec@ret@host
+    socks5h:user:secret@host
+""")
+
+
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY", "PIP_PROXY", "NO_PROXY"])
-@pytest.mark.parametrize(
-    "value",
-    [
-        "user:secret@host:3128",
-        "token@host:3128",
-        "//user:secret@host",
-        "http://user:sec/ret@host:3128",
-        "user:sec@ret@host",
-        "socks5h:user:secret@host",
-    ],
-)
-def test_a_proxy_with_a_password_is_not_passed_on(name, value):
-    assert allowed_variables({name: value}) == {}
+def test_a_proxy_with_a_password_is_not_passed_on(name):
+    assert [value for value in PROXIES if allowed_variables({name: value})] == []
+
+
+ADDRESSES = [
+    *("me:secret@index.example/simple", "https://a.example me:secret@index.example"),
+    *("https://index.example/secret/simple", "https://index.example/a?token=secret"),
+]
 
 
 @pytest.mark.parametrize("name", ["PIP_FIND_LINKS", "UV_INDEX", "HF_ENDPOINT", "PIP_EXTRA_INDEX_URL"])
 def test_an_address_with_a_password_is_not_passed_on(name):
-    assert allowed_variables({name: "me:secret@index.example/simple"}) == {}
-    assert allowed_variables({name: "https://a.example me:secret@index.example"}) == {}
-    assert allowed_variables({name: "https://index.example/secret/simple"}) == {}
-    assert allowed_variables({name: "https://index.example/a?token=secret"}) == {}
+    assert [value for value in ADDRESSES if allowed_variables({name: value})] == []
     assert allowed_variables({name: "/srv/wheels@2"}) == {name: "/srv/wheels@2"}
 
 
