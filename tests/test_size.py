@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_220,
+    "kernels_bench_tools": 41_230,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_400,
     "kernels_bench_tools/cluster": 580,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 32_810,
+    "tests": 32_820,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

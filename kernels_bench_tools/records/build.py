@@ -344,6 +344,8 @@ class BuildRun(msgspec.Struct, kw_only=True):
     device: Device
     environment: str
     """``"uv"`` or ``"current"``."""
+    measures: bool = True
+    """Whether it runs cells that measure."""
     notebooks: list[NotebookRun]
     selected: list[str] = msgspec.field(default_factory=list)
     """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``. Also notebooks of

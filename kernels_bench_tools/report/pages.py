@@ -196,7 +196,7 @@ def front_page(site: Site) -> str:
         changes=changes,
         since=site.history.since if site.history else "",
         counted=counted,
-        measured=site.build.measured,
+        measured=site.build.measured if site.build.measures else (0, 0),
         owners={one.summary.operator: one for one in site.operators if one.summary},
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),

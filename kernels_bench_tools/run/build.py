@@ -258,6 +258,7 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         ),
         device=execution.executor.device,
         environment=options.environment,
+        measures=options.measure,
         notebooks=[describe_notebook(one, describe) for one in whole],
         selected=sorted(map(str, [*execution.results, *wrong])),
         left_out={name: [*problems] for name, problems in execution.broken.items()},

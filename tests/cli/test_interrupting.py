@@ -123,6 +123,9 @@ def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pag
         for url in re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()):
             assert (page.parent / url).exists(), (page, url)
 
+    assert run_kbt(tmp_path, "build", "--env", "current", "--no-measure").returncode == 0
+    assert "This machine has measured" not in (site / "index.html").read_text()
+
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.05, 0.2])
 def test_pressed_twice_a_command_ends_without_a_traceback_and_with_json(
