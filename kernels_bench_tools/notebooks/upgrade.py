@@ -118,8 +118,8 @@ def apply_changes(changes: Iterable[HeaderChange]) -> None:
         data = read_file(change.path)
         end = b"\r\n" if b"\r\n" in data else b"\n"
         # With the last line: one header may begin like another.
-        pair = [f"{one}# ///".encode().replace(b"\n", end) for one in (change.before, change.after)]
-        write_atomically(change.path, data.replace(*pair))
+        before, after = (f"{one}# ///".encode().replace(b"\n", end) for one in (change.before, change.after))
+        write_atomically(change.path, data.replace(before, after))
 
 
 def with_harness(project: Project, path: Path, text: str) -> str:

@@ -162,7 +162,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         *notebooks.values(),
         *([site.history.since, repr(site.history.base)] if site.history else []),
         site.build.project.commit,
-        msgspec.json.encode(site.build.left_out),
+        msgspec.json.encode((site.build.left_out, site.build.measures)),
     )
     page: Callable[[Site], str | bytes]
     for path, page in (
