@@ -203,9 +203,8 @@ def _decode(line: bytes) -> Record:
             )
     ran = list(filter(None, [record.lat_ms, *((effect.baseline, effect.again) if effect else ())]))
     others = record.quantities or Quantities()
-    times = [
-        timing.p50 for timing in (others.device_hot, others.host_submit, others.e2e) if timing is not None
-    ]
+    timings = (getattr(others, name) for name in Quantities.__struct_fields__)
+    times = [timing.p50 for timing in timings if timing is not None]
     times += [time for latency in ran for time in (latency.p50, latency.ci_low or 0.0, *latency.raw_times)]
     if record.schema and record.outcome is Status.OK and (flags := REJECTING.intersection(record.flags)):
         raise ValueError(f"status 'ok' and the flag {min(flags).value!r} contradict each other")

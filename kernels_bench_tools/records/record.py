@@ -211,6 +211,8 @@ class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Host time to issue one call, without waiting for the device."""
     e2e: Timing | None = None
     """Wall time of a call and the wait for its result, on an idle device."""
+    back_to_back: Timing | None = None
+    """Device time of a call among others that are queued without a gap, by the clock of another process."""
 
 
 class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
 
 SUBMIT = [0.0041, 0.0052, 0.0047]
-NAMES = {"host_submit_ms", "e2e_ms"}
+NAMES = {"host_submit_ms", "e2e_ms", "back_to_back_ms"}
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def summary():
             quantities=Quantities(
                 host_submit=Timing(p50=submit, ci_low=submit - 0.0001, ci_high=submit + 0.0001),
                 e2e=Timing(p50=0.0123),
+                back_to_back=Timing(p50=0.0041),
             ),
         )
         for process, submit in enumerate(SUBMIT)
@@ -63,5 +64,6 @@ def test_only_views_with_these_times_have_their_columns_and_charts(summary):
 
     assert {metric.name for metric in gpu.metrics} >= NAMES
     assert NAMES.isdisjoint(metric.name for metric in cpu.metrics)
-    assert [panel.get("data-chart") for panel in panels] == ["latency", "latency", "host_submit", "e2e"]
+    charts = ["latency", "latency", "host_submit", "e2e", "back_to_back"]
+    assert [panel.get("data-chart") for panel in panels] == charts
     assert {panel.get("data-view") for panel in panels[2:]} == {gpu.device.slug}

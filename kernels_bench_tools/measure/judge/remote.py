@@ -32,6 +32,7 @@ from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
+from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
 from kernels_bench_tools.records.record import Failure, Record, Status
 
 MOST_BYTES = 2**36
@@ -44,7 +45,7 @@ _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
-    *("open", "make_ahead", "batch", "change_next", "clocked", "output", "hold", "held"),
+    *("open", "make_ahead", "batch", "change_next", "clocked", "queue", "output", "hold", "held"),
 )
 _HINTS = MappingProxyType(
     {
@@ -54,7 +55,7 @@ _HINTS = MappingProxyType(
 )
 """Types of arguments and results. Converting to a type of the implementation's would run its code."""
 _RAISED: dict[str, type[Exception]] = {
-    error.__name__: error for error in (MarkersMissingError, NoKernelError)
+    error.__name__: error for error in (MarkersMissingError, NoKernelError, NoQueueError)
 }
 
 
@@ -123,6 +124,9 @@ def serve(candidate: TimedCalls, connection: Connection) -> list[Record]:
                 kinds = [(_DTYPES[dtype], shape) for dtype, shape in request.arguments]
                 file = recv_handle(connection)
                 candidate.share(SharedOutputs(kinds, file))
+                os.close(file)
+            elif request.method == "signals":
+                candidate.signals(file := recv_handle(connection))
                 os.close(file)
             elif request.method == "records":
                 return msgspec.convert(request.arguments[0], list[Record])
@@ -218,6 +222,7 @@ class RemoteCandidate:
                 credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.pid = int.from_bytes(credentials[:4], sys.byteorder)
         self._shared: SharedOutputs | None = None
+        self._signals: Signals | None = None
 
     def share_outputs(self, like: Sequence[Tensor]) -> None:
         """Have outputs like these put where this process sees them, without a request for them."""
@@ -225,6 +230,23 @@ class RemoteCandidate:
         self._send(_Request("share", [[str(one.dtype), list(one.shape)] for one in like]))
         send_handle(self._connection, self._shared.file, 0)
         os.close(self._shared.file)
+
+    def signals(self) -> Signals:
+        """Return what tells the other process when queues begin."""
+        if self._signals is None:
+            self._signals = Signals("")
+            self._send(_Request("signals", []))
+            send_handle(self._connection, self._signals.file, 0)
+            os.close(self._signals.file)
+        return self._signals
+
+    def queue(self, change: int, count: int, kept: int) -> None:
+        """Ask the other process to queue calls, without waiting for the answer."""
+        self._send(_Request("queue", [change, count, kept]))
+
+    def answered(self) -> None:
+        """Wait for the answer to that."""
+        self._reply("queue")
 
     def output(self, number: int) -> Any:
         """Return an output of the last batch; on a CPU that of the last call, which later ones overwrite."""
@@ -258,6 +280,9 @@ class RemoteCandidate:
 
     def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
         self._send(_Request(method, list(arguments), options))
+        return self._reply(method)
+
+    def _reply(self, method: str) -> Any:
         try:
             reply = msgspec.json.decode(self._connection.recv_bytes(MOST_BYTES), type=_Reply)
             buffers = [self._connection.recv_bytes(MOST_BYTES) for _ in range(reply.buffers)]

@@ -165,6 +165,21 @@ class Batches:
             calls.append(Call(ms))
         return calls
 
+    def queue(self, count: int, most_seconds: float, *, take: bool = False) -> float | None:
+        """Return the milliseconds by this process's clock of a change of the first set and this many calls with it.
+
+        None if they did not wait, or take longer than this. ``take``: the output of one call.
+        """
+        signals, change = self.calls.signals(), new_change()
+        where = self._given(change, hot=True)
+        signals.begin()
+        self.calls.queue(change, count, random.SystemRandom().randrange(count))
+        ms = signals.time(most_seconds)
+        self.calls.answered()
+        if take:
+            self._others.append(self._take(*where, 0))
+        return ms
+
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
         """Note the change of the next set in turn; return the set's number and how often it has changed."""
         which = 0 if hot else self._turn % len(self.changes)

@@ -24,6 +24,7 @@ from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.queue import Signals
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import CacheState, Milliseconds
 
@@ -79,6 +80,7 @@ class TimedCalls:
 
     def __init__(self, function: Callable[..., Any], sets: InputSets, device: str) -> None:
         self._device, self.pid = device, os.getpid()
+        self._signals: Signals | None = None
         self.use(function, sets)
 
     def use(self, function: Callable[..., Any], sets: InputSets) -> None:
@@ -181,6 +183,35 @@ class TimedCalls:
         else:
             self._last, self.outputs = output, [_copied(output)]
         return ms
+
+    def signals(self, file: int = -1) -> Signals:
+        """Return what tells when queues begin and end; ``file`` is that of the process that says so."""
+        if self._signals is None:
+            self._signals = Signals(self._device, file)
+        return self._signals
+
+    def queue(self, change: int, count: int, kept: int) -> None:
+        """Queue this many calls with the first set after this change; keep the output of one.
+
+        They begin when another process says so, and so does the change: work that does not wait for it, as on another
+        stream, has other inputs.
+        """
+        signals, self._count, self.outputs = self.signals(), self._count + count, []
+        self._synchronize()
+        try:
+            signals.wait()
+            inputs = self.sets.changed(0, change)
+            for number in range(count):
+                output = self._function(*inputs)
+                if number == kept:
+                    self.outputs = [output]
+                del output  # its memory is that of the next one
+        finally:
+            signals.end()
+            signals.complete()
+
+    def answered(self) -> None:
+        """Nothing is to be waited for after a queue of the same process."""
 
     def output(self, number: int) -> Any:
         return self.outputs[number]

@@ -6,8 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 from typing import Any, NamedTuple
+
+import torch
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
@@ -15,7 +18,9 @@ from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import CoreWaits
+from kernels_bench_tools.measure.timing.cuda import QUEUE
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
+from kernels_bench_tools.measure.timing.queue import NoQueueError
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
@@ -37,6 +42,7 @@ from kernels_bench_tools.records.record import (
     Latency,
     Quantities,
     Timer,
+    Timing,
 )
 
 # Most medians converge within 0.2 s.
@@ -53,6 +59,10 @@ QUANTITY_SECONDS = 0.1
 """Time for each other quantity; at least six calls are made in any case."""
 WARM_CALLS = 3
 """Before hot calls are timed."""
+QUEUED_MS, QUEUED_SECONDS = 8.0, 5.0
+"""How long the calls of a queue take, on the device and for the host to queue them, and at most how long two take."""
+QUEUES = 6
+"""Pairs of a long queue and of one with a quarter of its calls."""
 COOL_DOWN_SECONDS = 1.0
 MAX_UNEVEN = 1.25
 """Mean of a GPU's samples, relative to the median. If it is larger, a few calls may have
@@ -277,4 +287,56 @@ def measure_quantities(
         device_hot=hot,
         host_submit=timing([call.ms for call in batches.hot(Method.HOST_SUBMIT, 1, device_ms, kernels)]),
         e2e=timing([call.ms for call in batches.clock(count)]),
+        back_to_back=back_to_back(batches, kernels),
     )
+
+
+@cache
+def launch_gap_ms(device: str) -> float:
+    """Return the time between two kernels of a queue that is neither's, from those that write one number."""
+    one = torch.zeros(1, device=device)
+    batches = Batches(TimedCalls(one.fill_, InputSets([(1.0,)]), device), 1)
+    if (found := back_to_back(batches)) is None:
+        return 0.0
+    return max(
+        0.0, found.p50 - median(call.ms for call in retry(lambda: batches.hot(Method.HOT_KERNELS, 30)))
+    )
+
+
+def back_to_back(batches: Batches, kernels: int = 1) -> Timing | None:
+    """Time calls of a queue by this process's clock: see :mod:`.queue`; ``kernels`` is how many a call is said to launch.
+
+    None if calls cannot be queued: each needs inputs of its own, or waits for the device.
+    """
+    state, most = batches.state(hot=True), QUEUE // max(kernels, 1)
+    if not state.repeatable or most < 2:
+        return None
+    try:
+        batches.queue(1, QUEUED_SECONDS)  # the driver loads what a queue needs
+        two = batches.queue(2, QUEUED_SECONDS)
+    except NoQueueError:
+        return None
+    if two is None:
+        return None
+    count = max(2, min(most, int(QUEUED_MS / max(two / 2, state.submit_ms))))
+    while (found := _queues(batches, count, 1 + two * count / 1e3)) is None and count > 2:
+        count = max(2, count // 4)  # they launch more than is said
+    return timing(found) if found else None
+
+
+def _queues(batches: Batches, count: int, most_seconds: float) -> list[float] | None:
+    """Return the milliseconds of a call from pairs of queues, which differ by calls only; None if one did not work.
+
+    What begins and ends them is in both, and so is the change of their inputs.
+    """
+    found, few = [], max(1, count // 4)
+    for number in range(QUEUES if count > 2 else 2):
+        pair = []
+        for calls in (count, few):
+            time.sleep(batches.state().idle_seconds)
+            pair.append(batches.queue(calls, most_seconds, take=calls == count and not number))
+        long, short = pair
+        if long is None or short is None:
+            return None
+        found.append(max(long - short, 0.0) / (count - few))
+    return found

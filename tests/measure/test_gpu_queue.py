@@ -1,0 +1,206 @@
+"""On a GPU another process's clock gives the time of calls in a queue, whatever the process of the calls reports."""
+
+import multiprocessing
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.candidate import Candidate
+from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.measure import launch_gap_ms
+from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+SHARE = 0.75
+"""Of the rows of a product that are computed where the profiler sees it."""
+Rest = Callable[[Tensor, Tensor, Tensor], object]
+
+
+def timed() -> bool:
+    """Return whether a call is timed by the profiler or by events."""
+    names, frame = set(), sys._getframe()
+    while frame := frame.f_back:
+        names.add(frame.f_code.co_name)
+    return not names.isdisjoint({"_bracketed", "by_events"})
+
+
+def product(x: Tensor, weight: Tensor, output: Tensor) -> None:
+    torch.mm(x, weight.t(), out=output)
+
+
+def in_two_parts(rest: Rest, when: Callable[[], bool] = timed) -> Callable[..., Tensor]:
+    """Return a function that leaves its last rows to another one, in timed calls."""
+
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        output = x.new_empty(len(x), len(weight))
+        seen = int(SHARE * len(x)) if len(x) > 64 and when() else len(x)
+        product(x[:seen], weight, output[:seen])
+        if seen < len(x):
+            rest(x[seen:], weight, output[seen:])
+        return output
+
+    return function
+
+
+def hidden(rest: Rest) -> Rest:
+    """Return a function whose kernels the profiler does not record."""
+
+    def toggle(on: bool) -> None:
+        with suppress(RuntimeError):
+            torch.autograd._toggle_collection_dynamic(on, {torch.profiler.ProfilerActivity.CUDA})
+
+    def function(*given: Tensor) -> None:
+        toggle(False)
+        rest(*given)
+        toggle(True)
+
+    return function
+
+
+def on_another_stream(*, joined: bool) -> Rest:
+    side = torch.cuda.Stream()
+
+    def rest(*given: Tensor) -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            product(*given)
+        if joined:
+            torch.cuda.current_stream().wait_stream(side)
+
+    return rest
+
+
+def by_every_third_call() -> Rest:
+    left: list[tuple[Tensor, ...]] = []
+
+    def rest(*given: Tensor) -> None:
+        left.append(given)
+        if len(left) == 3:
+            for one in left:
+                product(*one)
+            left.clear()
+
+    return rest
+
+
+def lying() -> Callable[..., Tensor]:
+    for name in ("by_kernels", "by_events"):
+        honest = getattr(CudaTimer, name)
+
+        def lie(*given: Any, honest: Callable[..., Any] = honest) -> Any:
+            return [replace(call, ms=SHARE * call.ms) for call in honest(*given)]
+
+        setattr(CudaTimer, name, lie)
+    return in_two_parts(product, when=lambda: False)
+
+
+def waiting() -> Callable[..., Tensor]:
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        output = torch.nn.functional.linear(x, weight)
+        torch.cuda.current_stream().synchronize()
+        return output
+
+    return function
+
+
+FUNCTIONS: dict[str, Callable[[], Callable[..., Tensor]]] = {
+    "work that the profiler does not record": lambda: in_two_parts(hidden(product)),
+    "work that it does not record on another stream": lambda: in_two_parts(
+        hidden(on_another_stream(joined=True)), when=lambda: True
+    ),
+    "work on another stream": lambda: in_two_parts(on_another_stream(joined=False)),
+    "work of three calls in one": lambda: in_two_parts(by_every_third_call()),
+    "false times": lying,
+    "waits for the device": waiting,
+}
+
+
+def workload_of(operator: Operator, number: int) -> Workload:
+    return operator.workloads("default")[number]
+
+
+def serve_one(operator: str, number: int, function: str, connection: Connection) -> None:
+    found = find_operator(operator)
+    made = FUNCTIONS[function]() if function else found.baseline
+    with suppress(EOFError):  # when it is judged
+        serve(Candidate(found, [workload_of(found, number)], made, "cuda"), connection)
+
+
+def judged(operator: str = "matmul", number: int = 0, function: str = "") -> Trial:
+    """Judge a function that another process serves, by default the operator's baseline."""
+    here, there = multiprocessing.Pipe()
+    arguments = operator, number, function, there
+    child = multiprocessing.get_context("spawn").Process(target=serve_one, args=arguments)
+    child.start()
+    there.close()
+    found = find_operator(operator)
+    workload = workload_of(found, number)
+    session = BenchmarkSession(device="cuda", clocks=ClockSampler(""), separate=True)
+    trial = run_trial(found, workload, 0, RemoteCandidate(here), session)
+    here.close()
+    child.join(20)
+    print(f"{function or 'honest'}, {operator} {workload.name}: {trial.status.value}", end=" ")
+    print([flag.value for flag in trial.flags], trial.failure)
+    if trial.timing:
+        quantities, kernels = trial.timing.quantities, trial.timing.kernels
+        print(
+            "  cold",
+            trial.timing.latency.p50,
+            "hot",
+            quantities.device_hot,
+            "queued",
+            quantities.back_to_back,
+        )
+        print("  kernels", sum(kernel.count for kernel in kernels), "gap", launch_gap_ms("cuda"))
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("operator", "number"),
+    [("activation", 0), ("layer_norm", 0), ("rotary", -1), ("matmul", 0)],
+)
+def test_the_clock_of_another_process_agrees_with_the_kernels_of_an_honest_call(
+    operator: str, number: int
+) -> None:
+    trial = judged(operator, number)
+
+    assert trial.status is Status.OK, trial.failure
+    assert not REJECTING.intersection(trial.flags)
+    hot, queued = trial.timing.quantities.device_hot.p50, trial.timing.quantities.back_to_back.p50
+    kernels = sum(kernel.count for kernel in trial.timing.kernels)
+    assert queued - kernels * launch_gap_ms("cuda") == pytest.approx(hot, rel=0.04, abs=0.0005 * kernels)
+
+
+@pytest.mark.parametrize(
+    ("function", "flag"),
+    [
+        (name, Flag.STREAM_ESCAPE if name == "work on another stream" else Flag.TIMER_TAMPER)
+        for name in FUNCTIONS
+        if name != "waits for the device"
+    ],
+)
+def test_work_outside_of_the_reported_time_costs_the_rank(function: str, flag: Flag) -> None:
+    trial = judged(function=function)
+
+    assert trial.status is Status.REJECTED
+    assert flag in trial.flags
+    assert flag is Flag.STREAM_ESCAPE or "by the clock of another process" in trial.failure.msg
+
+
+def test_a_function_that_waits_for_the_device_has_no_such_time() -> None:
+    trial = judged(function="waits for the device")
+
+    assert trial.status is Status.OK, trial.failure
+    assert trial.timing.quantities.back_to_back is None
