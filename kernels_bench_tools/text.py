@@ -9,6 +9,8 @@ from math import floor, log10
 from typing import TypeVar
 
 MISSING = "–"
+_LAST_COLUMN = 22
+"""Characters that a table leaves to its last column, if it is longer."""
 K = TypeVar("K")
 V = TypeVar("V")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
@@ -201,13 +203,18 @@ def _parts(word: str, width: int, marks: str) -> list[str]:
 
 
 def table(
-    rows: Iterable[Sequence[str]], right: Collection[int] = (), width: int = 0, whole: Collection[int] = ()
+    rows: Iterable[Sequence[str]],
+    right: Collection[int] = (),
+    width: int = 0,
+    whole: Collection[int] = (),
+    optional: Sequence[int] = (),
 ) -> str:
     r"""Return rows, of which the first has the titles, as a text of columns; control characters become escapes.
 
     Columns whose numbers are in ``right`` are aligned to the right. A cell may have several lines. If the table is wider
-    than ``width`` characters, the others become narrower, the widest one first, as far as their texts can be wrapped;
-    words are broken only if that is not enough. Columns in ``whole`` are not wrapped.
+    than ``width`` characters, ``optional`` columns are left out, one by one, and then the others become narrower, the
+    widest one first, as far as their texts can be wrapped; words are broken only if that is not enough. Columns in
+    ``whole`` are not wrapped. Optional columns without any value are always left out.
 
     >>> rows = [["implementation", "ms", "verdict"], ["norm/torch_norm", "1.25", "not measured separately"]]
     >>> print(table(rows, right={1}, width=33))
@@ -217,11 +224,25 @@ def table(
                            separately
     """
     cells = [[visible(text).split("\n") for text in row] for row in rows]
-    columns = [[line for lines in column for line in lines] for column in zip(*cells, strict=True)]
-    sizes = [max(map(len, column)) for column in columns]
+    columns = list(zip(*cells, strict=True))
+    longest = [max(len(line) for lines in column for line in lines) for column in columns]
+    kept = [
+        at
+        for at, column in enumerate(columns)
+        if at not in optional or {*map("".join, column[1:])} - {"", MISSING}
+    ]
+    for at in optional:
+        # The last column, with reasons, is wrapped before others are left out.
+        needed = sum(longest[one] + 2 for one in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
+        if at in kept and needed > width > 0:
+            kept.remove(at)
+    columns, sizes = [columns[at] for at in kept], [longest[at] for at in kept]
+    right, whole = ({kept.index(at) for at in kept if at in chosen} for chosen in (right, whole))
     for marks in ("", "/", "/_"):
         least = [
-            sizes[at] if at in {*right, *whole} else max(_least_width(line, marks) for line in column)
+            sizes[at]
+            if at in {*right, *whole}
+            else max(_least_width(line, marks) for lines in column for line in lines)
             for at, column in enumerate(columns)
         ]
         while sum(sizes) + 2 * len(sizes) - 2 > width > 0:
@@ -230,7 +251,7 @@ def table(
                 break
             sizes[at] -= 1
     made = []
-    for row in cells:
+    for row in zip(*columns, strict=True):
         folded = [
             [part for line in lines for part in wrapped(line, size)]
             for lines, size in zip(row, sizes, strict=True)

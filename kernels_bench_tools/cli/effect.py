@@ -56,8 +56,6 @@ from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text import few, grouped, is_file_name, milliseconds, plural, table, visible, wrapped
 
 _PHASES = "prefill-2048,decode-1,decode-32"
-_WIDE = 100
-"""Columns from which a table has both times."""
 
 
 @takes_build_options("env", "rerun", "cluster", "memory_limit")
@@ -228,9 +226,7 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
                     row.verdict.label,
                 ]
             )
-        if terminal_width() < _WIDE:
-            lines = [[*line[:2], *line[3:]] for line in lines]
-        print(table(lines, right=range(1, len(lines[0]) - 1), width=terminal_width()))
+        print(table(lines, range(1, 5), terminal_width(), optional=(2, 1)))
         for line in _notes(shown):
             print(*wrapped(visible(line), terminal_width()), sep="\n")
         print()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -16,8 +16,6 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
-from kernels_bench_tools.cli.compare import print_steps
-from kernels_bench_tools.cli.gate import measure_against
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
@@ -31,7 +29,6 @@ from kernels_bench_tools.cli.output import (
     short_path,
     terminal_width,
 )
-from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
@@ -41,35 +38,29 @@ from kernels_bench_tools.records.build import (
     BuildRun,
     CellRun,
     NotebookRun,
-    code_digest,
     is_implementation,
     operator_of,
 )
-from kernels_bench_tools.records.codec import ignore, read_committed
-from kernels_bench_tools.records.committed import cell_owner, record_file
-from kernels_bench_tools.records.device import Device, current_device
+from kernels_bench_tools.records.committed import cell_owner
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
-from kernels_bench_tools.results.compare import same_conditions
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.rows import Comparison, compare_records
 from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import (
-    MISSING,
     grouped,
     interval,
     milliseconds,
     plural,
     table,
+    times,
+    times_interval,
     title_from_name,
     visible,
 )
 
-_VERDICT_WIDTH = len("1 process: no verdict")
-"""Characters of a narrow column of verdicts."""
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
 
@@ -90,8 +81,6 @@ _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its he
 )
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
-    against: str = "",
-    head: Annotated[str, typer.Option("--with")] = "",
     *,
     options: BuildOptions,
     strict: opt.Strict = False,
@@ -103,22 +92,12 @@ def run_notebook(
     For an operator, print the ranking of its implementations and the results of each workload.
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records of three
-    processes and the device was equally fast then, judged by its sentinels and peaks.
+    Results of an earlier build are reused.
 
     Args:
         notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
-        against (REV): Compare it with how it was in this revision, or with a version of a package, such as
-            `triton==3.5.0`, in one session (see `kbt gate`).
-        head (PACKAGE==VERSION): With --against: measure it with this version of a package.
     """
     project = find_project_of([notebook])
-    if head and not against:
-        raise ProjectError(f"--with {head}", "has nothing to be compared with", "", "Add --against")
-    if against:
-        steps, code = measure_against(project, [notebook], against, head, options, verbose=verbose)
-        print_steps(project, steps, json=json)
-        return code
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]
@@ -129,25 +108,15 @@ def run_notebook(
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = replace(options, rerun=tuple(targets) if options.rerun else False, quick=True)
-    # A cluster's device is not known before its cells ran.
-    known = {} if options.executor else committed_baselines(project, baselines, current_device())
-
-    def run(options: BuildOptions) -> tuple[BuildRun, list[CellResult]]:
-        to_run = [*targets, *sorted(baselines - known.keys())]
-        shown = names if len(names) == 1 else ()
-        result = run_cells(project, to_run, options, verbose=verbose, figures_of=shown)
-        return result, [
-            CellResult(project, result, baselines_of[entry.path], known, entry, cell)
-            for entry in result.notebooks
-            if entry.path in names
-            for cell in entry.cells
-            if cell.status is not None and cell_id in {"", cell.id}
-        ]
-
-    result, cells = run(options)
-    if known and not all(can_compare(cell.records, known.values()) for cell in cells):
-        known = {}
-        result, cells = run(replace(options, rerun=False))
+    shown = names if len(names) == 1 else ()
+    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose, figures_of=shown)
+    cells = [
+        CellResult(project, result, baselines_of[entry.path], entry, cell)
+        for entry in result.notebooks
+        if entry.path in names
+        for cell in entry.cells
+        if cell.status is not None and cell_id in {"", cell.id}
+    ]
     if not cells:
         note(f"{notebook} has no cell to run")
     if json:
@@ -180,43 +149,6 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     return [name] if name in baselines else same or baselines
 
 
-class Baseline(NamedTuple):
-    """What a cell is compared with."""
-
-    title: str
-    records: list[Record]
-
-
-def committed_baselines(project: Project, baselines: Iterable[str], device: Device) -> dict[str, Baseline]:
-    """Return the committed records of baselines on a GPU, by notebook; all or none, and none of code that was changed."""
-    known: dict[str, Baseline] = {}
-    for name in baselines if device.kind == "cuda" else ():
-        operator = operator_of(name)
-        path = record_file(project.root / operator, device.slug, PurePosixPath(name).stem)
-        records = read_committed(path, operator, "", ignore) if path.exists() else []
-        notebook = read_notebook(project, project.root / name)
-        digests = {code_digest(cell.sources) for cell in notebook.cells}
-        if not records or {record.provenance.code_digest for record in records} - digests:
-            return {}
-        known[name] = Baseline(f"{_title_of(notebook)} (committed records)", records)
-    return known
-
-
-def can_compare(candidate: Sequence[Record], baselines: Iterable[Baseline]) -> bool:
-    """Return whether for each of a candidate's results there is a baseline's of a device that was as fast."""
-    measured = [
-        record for baseline in baselines for record in baseline.records if record.outcome is Status.OK
-    ]
-    for ours in grouped((record.workload, record) for record in candidate if record.outcome.ran).values():
-        first = ours[0]
-        theirs = [
-            record for record in measured if record.wl == first.wl and record.env.torch == first.env.torch
-        ]
-        if len(theirs) < FEWEST_PROCESSES or not same_conditions(ours, theirs):
-            return False
-    return True
-
-
 @dataclass
 class CellResult:
     """A cell that was run, with what it is compared with."""
@@ -224,8 +156,6 @@ class CellResult:
     project: Project
     result: BuildRun
     baselines: Sequence[str]
-    committed: Mapping[str, Baseline]
-    """Baselines that were not run."""
     entry: NotebookRun
     cell: CellRun
 
@@ -241,24 +171,16 @@ class CellResult:
     @cached_property
     def comparisons(self) -> tuple[str, list[Comparison]]:
         """The baselines' titles and a row for each workload."""
-        measured = [record.wl for record in self.records]
         workloads = {"", *(record.workload for record in self.records)}
-        baselines = [
-            Baseline(known.title, [record for record in known.records if record.wl in measured])
-            for known in self.committed.values()
-        ] + [
-            Baseline(_title_of(other), notebook_records(self.project, self.result, other.path))
-            for other in self.result.notebooks
-            if other.path in self.baselines and other.path not in self.committed
-        ]
-        compared = [
-            baseline
-            for baseline in baselines
-            # A failed cell's record without a workload applies to all of them.
-            if len(self.baselines) == 1 or any(record.workload in workloads for record in baseline.records)
-        ]
-        theirs = [record for baseline in compared for record in baseline.records]
-        return " or ".join(baseline.title for baseline in compared), compare_records(self.records, theirs)
+        compared = []
+        for other in self.result.notebooks:
+            if other.path in self.baselines:
+                records = notebook_records(self.project, self.result, other.path)
+                # A failed cell's record without a workload applies to all of them.
+                if len(self.baselines) == 1 or any(record.workload in workloads for record in records):
+                    compared.append((other, records))
+        theirs = [record for _, records in compared for record in records]
+        return " or ".join(_title_of(other) for other, _ in compared), compare_records(self.records, theirs)
 
     def as_data(self) -> dict[str, Any]:
         title, rows = self.comparisons
@@ -311,34 +233,26 @@ def _print_comparison(result: CellResult) -> None:
 def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> str:
     """Return a table with a line for each workload, with as many columns as ``width`` characters have room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
-    host = {"submit\nms": [row.host_submit_ms for row in rows], "e2e\nms": [row.e2e_ms for row in rows]}
-    for more in (2, 1, 0):  # columns: without the baseline's times, then without intervals
-        columns = {"workload": [row.workload or "every workload" for row in rows]}
-        if more:
-            columns["median ms\n[95 %]"] = [
-                f"{milliseconds(row.p50_ms)} {interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms)}".rstrip()
-                for row in rows
-            ]
-        else:
-            columns["median\nms"] = [milliseconds(row.p50_ms) for row in rows]
-        if more == 2:
-            title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
-            columns[title] = [milliseconds(row.baseline_ms) for row in rows]
-        if more:
-            columns["speed-up\n[95 %]"] = [
-                speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high) for row in rows
-            ]
-        else:
-            columns["speed-up"] = [speedup_with_interval(row.speedup, None, None) for row in rows]
-        columns |= {title: [*map(milliseconds, times)] for title, times in host.items()}
-        # The host's times are not measured on a CPU, and nothing where all failed.
-        columns = {title: texts for title, texts in columns.items() if {*texts} != {MISSING}}
-        lines = [[*columns], *map(list, zip(*columns.values(), strict=True))]
-        if max(map(len, table(lines).splitlines())) + 2 + _VERDICT_WIDTH <= width:
-            break
-    verdicts = ["verdict", *(_verdict(row, most) for row in rows)]
-    lines = [[*line, verdict] for line, verdict in zip(lines, verdicts, strict=True)]
-    return table(lines, right=range(1, len(columns)), width=width)
+    title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
+    lines = [
+        ["workload", "median\nms", "[95 %]", title, "speed-up", "[95 %]", "submit\nms", "e2e\nms", "verdict"]
+    ]
+    lines += [
+        [
+            *(row.workload or "every workload", milliseconds(row.p50_ms)),
+            *(interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms), milliseconds(row.baseline_ms)),
+            *_speedup(row),
+            *(milliseconds(row.host_submit_ms), milliseconds(row.e2e_ms), _verdict(row, most)),
+        ]
+        for row in rows
+    ]
+    # The host's times are not measured on a CPU.
+    return table(lines, range(1, 8), width, optional=(3, 2, 5, 6, 7, 4, 1))
+
+
+def _speedup(row: Comparison) -> tuple[str, str]:
+    is_interval = row.speedup_low != row.speedup_high  # not of the baseline's own
+    return times(row.speedup), times_interval(row.speedup_low, row.speedup_high) if is_interval else ""
 
 
 def _verdict(row: Comparison, most: int) -> str:

@@ -22,9 +22,6 @@ from kernels_bench_tools.records.summary import (
     WorkloadSummary,
 )
 from kernels_bench_tools.results.metrics import (
-    HOST_TIMES,
-    LATENCY,
-    SPEEDUP,
     csv_metrics,
     shown_metrics,
     speedup_with_interval,
@@ -195,22 +192,23 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
         speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
         place = [MISSING if row.rank is None else str(row.rank), row.title, speedup]
         ranking.append([*place, f"{row.passed}/{row.total}", _outcome(row.status, row.reason)])
-    blocks = ["\n".join(wrapped(heading, width)), indented_table(ranking, right={0, 2, 3}, width=width)]
+    ranked = table(ranking, {0, 2, 3}, max(width - 2, 0))
+    blocks = ["\n".join(wrapped(heading, width)), textwrap.indent(ranked, "  ")]
     # The ranking has the reason of a row that passed nothing.
     measured = [row for row in view.rows if row.passed]
-    tables: list[str] = []
-    for narrow in (False, True):
-        tables = []
-        for at, workload in enumerate(view.workloads if measured else ()):
-            lines = [_point_line(row.title, row.points[at], narrow=narrow) for row in measured]
-            columns = [*enumerate(zip(*lines, strict=True))]
-            # Not those that are empty in all lines, except the first and the last one.
-            kept = [texts for number, texts in columns if any(texts) or number in {0, len(columns) - 1}]
-            made = indented_table(zip(*kept, strict=True), {*range(1, len(kept) - 1)}, width if narrow else 0)
-            tables.append(f"{workload.name}\n{made}")
-        if not width or all(len(line) <= width for text in tables for line in text.splitlines()):
-            break
-    return "\n\n".join([*blocks, *tables]) + "\n"
+    for at, workload in enumerate(view.workloads if measured else ()):
+        points = [row.points[at] for row in measured]
+        metrics = [metric for metric in shown_metrics(points) if metric.chart]
+        lines = [["", *(metric.title.lower() for metric in metrics), ""]]
+        for row, point in zip(measured, points, strict=True):
+            outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
+            notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
+            lines.append([row.title, *(metric.print(point) for metric in metrics), notes])
+        last = len(metrics) + 1
+        right = {1, *range(3, last)}  # the speed-up and the notes can be wrapped
+        made = table(lines, right, max(width - 2, 0), optional=(4, 3, *range(5, last)))
+        blocks.append(f"{workload.name}\n{textwrap.indent(made, '  ')}")
+    return "\n\n".join(blocks) + "\n"
 
 
 def _few_processes(view: DeviceSummary) -> str:
@@ -222,25 +220,8 @@ def _few_processes(view: DeviceSummary) -> str:
     return f", {plural(count, 'process', 'es')}: no verdict"
 
 
-def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
-    """Return a row's result on one workload; if ``narrow``, only latency, speed-up and host times."""
-    outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
-    notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
-    if narrow:
-        # The heading says that there are no verdicts.
-        printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.label}")
-        host = ", ".join(filter(None, (metric.print(point) for metric in HOST_TIMES)))
-        return [title, LATENCY.print(point), "; ".join(filter(None, (printed, host, notes)))]
-    metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]
-    return [title, *metrics, notes]
-
-
 def _outcome(status: Status, reason: str) -> str:
     return f"{status.label}: {reason}" if reason else status.label
-
-
-def indented_table(rows: Iterable[Sequence[str]], right: set[int], width: int) -> str:
-    return textwrap.indent(table(rows, right, max(width - 2, 0)), "  ")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str]) -> str:

@@ -230,16 +230,6 @@ def _fraction_text(point: Point) -> str:
     return point.regime.value if point.regime else ""
 
 
-def _labelled(label: str, name: str) -> Callable[[Point], str]:
-    """Return the text of one of the host's times: its name, as tables have no head, and the time."""
-
-    def text(point: Point) -> str:
-        value = point.value(name)
-        return "" if value is None else f"{label} {with_unit(value, 'ms')}"
-
-    return text
-
-
 LATENCY = Metric(
     *("p50_ms", "Latency", "ms", "lower", lambda it: it.lat_ms and it.lat_ms.p50, "latency"),
     interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
@@ -297,7 +287,6 @@ HOST_SUBMIT = Metric(
     *("host_submit_ms", "Host submit", "ms", "lower", _quantity("host_submit"), "host_submit"),
     file=False,
     interval=lambda point: point.interval("host_submit_ms"),
-    text=_labelled("submit", "host_submit_ms"),
     csv="Host Submit (ms)",
     ranking=False,
     description="The time that the calling thread needs to submit one call while the device is busy: median over several "
@@ -307,7 +296,6 @@ END_TO_END = Metric(
     *("e2e_ms", "End to end", "ms", "lower", _quantity("e2e"), "e2e"),
     file=False,
     interval=lambda point: point.interval("e2e_ms"),
-    text=_labelled("e2e", "e2e_ms"),
     csv="End to End (ms)",
     ranking=False,
     description="The time from a call on an idle device until the device is done, caches warm: median over several processes, "

@@ -269,10 +269,8 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
     blocks = []
     for device, rows in _by_device(report):
-        lines = [[*_SHOWN, ""], *map(_texts, rows)]
-        made = table(lines, {at for at, title in enumerate(lines[0]) if title not in _LEFT})
-        if width and max(map(len, made.splitlines())) > width:
-            made = table([[*line[:3], line[-1] or line[3]] for line in lines], {1, 2}, width)
+        right = {at for at, title in enumerate(_SHOWN) if title not in _LEFT}
+        made = table([[*_SHOWN, ""], *map(_texts, rows)], right, width, optional=(*range(9, 3, -1), 3))
         rule = "=" * (width or len(made.partition("\n")[0]))
         blocks.append(f"{rule}\n {HEADING} · {device}\n{rule}\n{made}\n{rule}\n")
     return "\n".join(blocks)

@@ -74,7 +74,7 @@ def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(ope
     assert as_data[0]["processes"] == 3
     row = next(line for line in after.stdout.splitlines() if line.startswith("w0"))
     assert "(near launch overhead, drift)" in row
-    assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
+    assert re.search(r"\d  \[[\d.]+, [\d.]+\]", row)
     assert max(map(len, narrow.stdout.splitlines())) <= 80
     assert "1 process: no verdict" in " ".join(quick.stdout.split())
 
