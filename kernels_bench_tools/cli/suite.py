@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import build_report, finish_build
 from kernels_bench_tools.cli.build_options import takes_build_options
@@ -22,9 +23,9 @@ from kernels_bench_tools.cli.output import (
     terminal_width,
 )
 from kernels_bench_tools.errors import ProjectError, SuiteError
-from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.results.suite import REPORT, Suite, SuiteReport, read_suite, report_text
+from kernels_bench_tools.results.suite import REPORT, SuiteReport, read_suite, report_text
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import did_you_mean, visible
 
@@ -57,7 +58,11 @@ def suite(
         full: Use the full shapes on a CPU too, which takes hours.
     """
     project = find_project(Path.cwd())
-    chosen = _find(project, name)
+    known = sorted(path.stem for path in (project.root / FOLDER).glob("*.toml"))
+    if name not in known:
+        hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
+        raise SuiteError(name, "there is no such suite", "", did_you_mean(name, known, hint))
+    chosen = read_suite(project.root / FOLDER / f"{name}.toml")
     where = f"--device {device}"
     if device and options.executor:
         raise ProjectError(where, "cannot be used with --cluster", "", "The workers' devices are used")
@@ -66,47 +71,27 @@ def suite(
     elif device and current_device().kind != device:
         raise ProjectError(where, "there is no such device here", "", "Use `--device cpu`")
     kind = "cuda" if options.executor else current_device().kind
-    if full and kind != "cpu":
-        note_unused({"--full": True}, "on a GPU, where the full shapes are measured anyway")
-    elif full and not chosen.small:
-        note_unused({"--full": True}, "with this suite, which has no smaller shapes")
-    workloads = chosen.workloads if full else chosen.rows_by_set(kind)[0][0]
-    options = replace(options, workloads=workloads)
+    preferred = chosen.rows_by_set(kind)[0][0]
+    note_unused({"--full": full and preferred == chosen.workloads}, "where there are no smaller shapes")
+    options = replace(options, workloads=chosen.workloads if full else preferred)
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
     result, published = build_report(project, targets, options, output, verbose=verbose)
     cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
     written = [cell.artifacts[REPORT] for cell in cells if REPORT in cell.artifacts]
+    code = finish_build(result, published, strict=strict)
     if not written:
         reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
         remedy = f"Run `kbt run {notebook}` for details"
         error = SuiteError(notebook, reason, "A cell that calls report_suite()", remedy)
-        if code := finish_build(result, published, strict=strict):
-            print(f"kbt: {error}", file=sys.stderr)
-            return code
-        raise error
+        print(f"kbt: {error}", file=sys.stderr)
+        return code or USER_MISTAKE
     report = msgspec.json.decode((project.root / written[0]).read_bytes(), type=SuiteReport)
-    report.rows = [row for row in report.rows if row.slug == result.device.slug]
+    report.rows = [row for row in report.rows if row["Device"] == result.device.name]
     if json:
         print_json(report)
     else:
         print(visible(report_text(report, terminal_width())))
         print(summarize_build(result))
         print(short_path(published.index.parent / FOLDER / f"{name}.html"))
-    return finish_build(result, published, strict=strict)
-
-
-def _find(project: Project, name: str) -> Suite:
-    folder = project.root / FOLDER
-    known = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in known:
-        hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
-        raise SuiteError(name, "there is no such suite", "", did_you_mean(name, known, hint))
-    definition = read_suite(folder / f"{name}.toml")
-    for operator in definition.operators:
-        if not (project.root / operator / "impls").is_dir():
-            what = f"there is no operator {operator!r}"
-            raise SuiteError(f"{name}.toml", what, "", "`kbt list` lists them")
-    if not (folder / f"{name}.md").is_file():
-        raise SuiteError(f"{FOLDER}/{name}.md", "is missing", "The notebook that reports the suite")
-    return definition
+    return code

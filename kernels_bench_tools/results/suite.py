@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
 
@@ -21,9 +22,17 @@ from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.text import MISSING, grouped, milliseconds, quantity, table
 
 SUMMARY, REPORT = "summary.json", "suite.json"
-GB, TFLOP = "GB/s", "TFLOP/s"
 NOT_MEASURED = "not measured on this device"
-HEADING = "FINAL BENCHMARK REPORT"
+_COLUMNS = (
+    *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
+    *("Of Ceiling", "Best Other", "Best Other (ms)", "Ours", "Base", "Ceiling", "Device", "Operator"),
+    *("Workload", "Status", "Reason", "Speedup Low", "Speedup High", "Verdict", "Processes"),
+)
+"""Columns of the CSV file and keys of a row; tables show the first ten."""
+_SHOWN, _LEFT = _COLUMNS[:10], {"Kernel", "Speedup", "Metric", "Best Other", "Note"}
+
+SuiteRow = dict[str, Any]
+"""One kernel on one device, by column. Times and rates are those of correct results only."""
 
 
 class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -52,59 +61,12 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def rows_by_set(self, kind: str) -> list[tuple[str, list[SuiteKernel]]]:
         """Return the workload sets to report for a device kind with their rows, the preferred one first."""
-        rows = [(self.workloads, self.kernel)]
-        if kind == "cpu" and self.small:
-            return [(self.small_workloads, self.small), *rows]
-        return rows
+        small = [(self.small_workloads, self.small)] if kind == "cpu" and self.small else []
+        return [*small, (self.workloads, self.kernel)]
 
     @property
     def operators(self) -> list[str]:
         return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
-
-
-def read_suite(path: Path) -> Suite:
-    try:
-        return msgspec.toml.decode(read_file(path), type=Suite)
-    except OSError as error:
-        what = f"cannot be read ({error.strerror})"
-        raise SuiteError(path.name, what, "The definition of a suite") from error
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise SuiteError(path.name, str(error), "The keys that docs/suites.md names") from error
-
-
-class SuiteRow(msgspec.Struct, kw_only=True):
-    """One kernel on one device. Times and rates are those of correct results only."""
-
-    device: str
-    slug: str
-    kernel: str
-    operator: str
-    workload: str
-    ours: str = ""
-    """Title of the fastest correct implementation of the suite's family."""
-    ours_ms: float | None = None
-    ours_rate: float | None = None
-    base: str = ""
-    base_ms: float | None = None
-    base_rate: float | None = None
-    best: str = ""
-    """Title of the fastest correct one of the others; it may be the baseline."""
-    best_ms: float | None = None
-    metric: str = GB
-    """``GB/s`` or ``TFLOP/s``, whichever limits the kernel."""
-    fraction: float | None = None
-    """Our rate divided by the measured peak that ``ceiling`` names."""
-    ceiling: str = ""
-    speedup: float | None = None
-    """Baseline time divided by ours, with its interval and verdict as on the operator's page."""
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    verdict: Verdict = Verdict.NONE
-    processes: int = 0
-    """In how many processes ours was measured, or the baseline if those are fewer; 0 without a speed-up."""
-    status: Status | None = None
-    reason: str = ""
-    """Why there is no speed-up."""
 
 
 class SuiteReport(msgspec.Struct, kw_only=True):
@@ -116,44 +78,14 @@ class SuiteReport(msgspec.Struct, kw_only=True):
     """By device, in the order of the definition."""
 
 
-_COLUMNS = {
-    "Kernel": "kernel",
-    "Our Latency (ms)": "ours_ms",
-    "Base Latency (ms)": "base_ms",
-    "Speedup": "speedup",
-    "Metric": "metric",
-    "Our Perf": "ours_rate",
-    "Base Perf": "base_rate",
-    "Of Ceiling": "fraction",
-    "Best Other": "best",
-    "Best Other (ms)": "best_ms",
-    **{
-        name.title(): name for name in ("ours", "base", "ceiling", "device", "operator", "workload", "status")
-    },
-    "Reason": "reason",
-    "Speedup Low": "speedup_low",
-    "Speedup High": "speedup_high",
-    "Verdict": "verdict",
-    "Processes": "processes",
-}
-"""Columns of the CSV file, with their fields; tables show the first ten."""
-_SHOWN = [*_COLUMNS][:10]
-_LEFT = {"Kernel", "Speedup", "Metric", "Best Other", ""}
-
-
-def _texts(row: SuiteRow) -> list[str]:
-    """Return a line of a table; the reason comes last."""
-    speedup = fraction = MISSING
-    if row.speedup is not None:
-        speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
-        speedup += f" {row.verdict.label}{' (1 process)' if row.processes == 1 else ''}"
-    if row.fraction is not None:
-        fraction = f"{row.fraction:.1%} of {row.ceiling}"
-    return [
-        *(row.kernel, milliseconds(row.ours_ms), milliseconds(row.base_ms), speedup, row.metric),
-        *(quantity(row.ours_rate), quantity(row.base_rate), fraction, row.best or MISSING),
-        *(milliseconds(row.best_ms), row.reason),
-    ]
+def read_suite(path: Path) -> Suite:
+    try:
+        return msgspec.toml.decode(read_file(path), type=Suite)
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        raise SuiteError(path.name, what, "The definition of a suite") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise SuiteError(path.name, str(error), "The keys that docs/suites.md names") from error
 
 
 def report_suite(definition: str) -> SuiteReport:
@@ -201,21 +133,16 @@ def _device_rows(suite: Suite, views: dict[tuple[str, str], DeviceSummary]) -> I
         # A set for other devices is listed where it has been measured.
         if number == 0 or any((kernel.operator, kernel.workload) in views for kernel in kernels):
             for kernel in kernels:
-                row = SuiteRow(
-                    device=device.name,
-                    slug=device.slug,
-                    kernel=kernel.name,
-                    operator=kernel.operator,
-                    workload=kernel.workload,
-                    reason=NOT_MEASURED,
-                )
-                if view := views.get((kernel.operator, kernel.workload)):
-                    _fill(row, suite.ours, view)
-                yield row
+                view = views.get((kernel.operator, kernel.workload))
+                found = _figures(suite.ours, kernel.workload, view) if view else {"Reason": NOT_MEASURED}
+                about = (kernel.name, device.name, kernel.operator, kernel.workload, "GB/s")
+                names = ("Kernel", "Device", "Operator", "Workload", "Metric")
+                yield dict.fromkeys(_COLUMNS) | dict(zip(names, about, strict=True)) | found
 
 
-def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
-    index = [workload.name for workload in view.workloads].index(row.workload)
+def _figures(family: str, workload: str, view: DeviceSummary) -> SuiteRow:
+    """Return the fastest correct implementations of the family, and of the others, beside the baseline."""
+    index = [one.name for one in view.workloads].index(workload)
     # The fastest of those that are correct, or else the first.
     measured = sorted(
         ((each, each.points[index]) for each in view.rows),
@@ -225,39 +152,56 @@ def _fill(row: SuiteRow, family: str, view: DeviceSummary) -> None:
     base = next((pair for pair in measured if pair[0].implementation == view.baseline), None)
     best = next((pair for pair in measured if pair[0].family != family and pair[1].status is Status.OK), None)
     bound = next((point for _, point in filter(None, (ours, base, best)) if point.regime is not None), None)
-    if bound and bound.regime is Regime.COMPUTE and bound.tflop_per_s is not None:
-        row.metric = TFLOP
+    in_flops = bool(bound and bound.regime is Regime.COMPUTE and bound.tflop_per_s is not None)
 
-    def figures(pair: tuple[Row, Point] | None) -> tuple[str, float | None, float | None]:
+    def figures(side: str, title: str, pair: tuple[Row, Point] | None) -> SuiteRow:
         if pair is None or pair[1].status is not Status.OK:
-            return pair[0].title if pair else "", None, None
-        rate = pair[1].tflop_per_s if row.metric == TFLOP else pair[1].gb_per_s
-        return pair[0].title, pair[1].p50_ms, rate
+            return {title: pair[0].title if pair else None}
+        rate = pair[1].tflop_per_s if in_flops else pair[1].gb_per_s
+        return {title: pair[0].title, f"{side} Latency (ms)": pair[1].p50_ms, f"{side} Perf": rate}
 
-    row.ours, row.ours_ms, row.ours_rate = figures(ours)
-    row.base, row.base_ms, row.base_rate = figures(base)
-    row.best, row.best_ms, _ = figures(best)
+    found = {**figures("Our", "Ours", ours), **figures("Base", "Base", base)}
+    found |= {"Metric": "TFLOP/s" if in_flops else "GB/s"}
+    if best:
+        found |= {"Best Other": best[0].title, "Best Other (ms)": best[1].p50_ms}
     if ours is None:
-        row.reason = f"no implementation of the family {family!r} was measured"
-        return
+        return {**found, "Reason": f"no implementation of the family {family!r} was measured"}
     point = ours[1]
-    row.status = point.status
-    if row.ours_ms:
-        row.fraction, row.ceiling = point.fraction, point.ceiling
-    row.reason = ""
+    found["Status"] = point.status
+    if point.status is Status.OK:
+        found |= {"Of Ceiling": point.fraction, "Ceiling": point.ceiling}
     if base and point.speedup is not None:
-        row.speedup, row.speedup_low, row.speedup_high = point.speedup, point.speedup_low, point.speedup_high
-        row.verdict, row.processes = point.verdict, min(point.processes, base[1].processes)
-    elif failed := ours if row.ours_ms is None else base:
-        why = f", {failed[1].reason}" if failed[1].reason else ""
-        row.reason = f"{failed[0].title}: {failed[1].status.label}{why}"
-    else:
-        row.reason = "no baseline passed"
+        ends = {
+            "Speedup": point.speedup,
+            "Speedup Low": point.speedup_low,
+            "Speedup High": point.speedup_high,
+        }
+        verdict = None if point.verdict is Verdict.NONE else point.verdict
+        return {**found, **ends, "Verdict": verdict, "Processes": min(point.processes, base[1].processes)}
+    failed = base if point.status is Status.OK else ours
+    why = f", {failed[1].reason}" if failed and failed[1].reason else ""
+    reason = f"{failed[0].title}: {failed[1].status.label}{why}" if failed else "no baseline passed"
+    return {**found, "Reason": reason}
 
 
-def _by_device(report: SuiteReport) -> list[tuple[str, list[SuiteRow]]]:
-    found = grouped((row.slug, row) for row in report.rows)
-    return [(rows[0].device, rows) for rows in found.values()]
+def _texts(it: SuiteRow) -> list[str]:
+    """Return a line of a table; the reason comes last."""
+    speedup = fraction = MISSING
+    if it["Speedup"] is not None:
+        speedup = speedup_with_interval(it["Speedup"], it["Speedup Low"], it["Speedup High"])
+        label = Verdict(it["Verdict"] or "none").label
+        speedup += f" {label}{' (1 process)' if it['Processes'] == 1 else ''}"
+    if it["Of Ceiling"] is not None:
+        fraction = f"{it['Of Ceiling']:.1%} of {it['Ceiling']}"
+    return [
+        *(it["Kernel"], milliseconds(it["Our Latency (ms)"]), milliseconds(it["Base Latency (ms)"])),
+        *(speedup, it["Metric"], quantity(it["Our Perf"]), quantity(it["Base Perf"]), fraction),
+        *(it["Best Other"] or MISSING, milliseconds(it["Best Other (ms)"]), it["Reason"] or ""),
+    ]
+
+
+def _by_device(report: SuiteReport) -> dict[str, list[list[str]]]:
+    return grouped((str(row["Device"]), _texts(row)) for row in report.rows)
 
 
 def report_text(report: SuiteReport, width: int = 0) -> str:
@@ -267,26 +211,22 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
     """
     if not report.rows:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
+    right = {at for at, title in enumerate(_SHOWN) if title not in _LEFT}
     blocks = []
-    for device, rows in _by_device(report):
-        right = {at for at, title in enumerate(_SHOWN) if title not in _LEFT}
-        made = table([[*_SHOWN, ""], *map(_texts, rows)], right, width, optional=(*range(9, 3, -1), 3))
+    for device, lines in _by_device(report).items():
+        made = table([[*_SHOWN, ""], *lines], right, width, optional=(*range(9, 3, -1), 3))
         rule = "=" * (width or len(made.partition("\n")[0]))
-        blocks.append(f"{rule}\n {HEADING} · {device}\n{rule}\n{made}\n{rule}\n")
+        blocks.append(f"{rule}\n FINAL BENCHMARK REPORT · {device}\n{rule}\n{made}\n{rule}\n")
     return "\n".join(blocks)
 
 
 def report_markdown(report: SuiteReport) -> str:
-    return (
-        "\n".join(
-            f"## {device}\n\n" + markdown_table([*_SHOWN, "Note"], map(_texts, rows), _LEFT | {"Note"})
-            for device, rows in _by_device(report)
-        )
-        or "No records.\n"
+    tables = (
+        f"## {device}\n\n{markdown_table([*_SHOWN, 'Note'], lines, _LEFT)}"
+        for device, lines in _by_device(report).items()
     )
+    return "\n".join(tables) or "No records.\n"
 
 
 def report_csv(report: SuiteReport) -> str:
-    values = ([getattr(row, name) for name in _COLUMNS.values()] for row in report.rows)
-    unknown = {Verdict.NONE, 0}
-    return csv_text([*_COLUMNS], ([None if each in unknown else each for each in line] for line in values))
+    return csv_text(_COLUMNS, ([row[name] for name in _COLUMNS] for row in report.rows))

@@ -77,7 +77,7 @@ def test_a_second_run_runs_nothing_and_prints_json(project: Path) -> None:
 
     assert done.returncode == 0
     report = json.loads(done.stdout)
-    assert [row["kernel"] for row in report["rows"]] == ["LayerNorm (S=32)", "LayerNorm (S=64)"]
+    assert [row["Kernel"] for row in report["rows"]] == ["LayerNorm (S=32)", "LayerNorm (S=64)"]
     again = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current", "--full")
     assert "\n0 cells ran," in again.stdout
-    assert "note: --full: no effect with this suite, which has no smaller shapes\n" in again.stderr
+    assert "note: --full: no effect where there are no smaller shapes\n" in again.stderr
