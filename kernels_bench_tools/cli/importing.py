@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import typer
@@ -25,7 +24,8 @@ from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.problem import REFERENCE, ProblemRequest
 from kernels_bench_tools.records.record import Provenance, Record, Status
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.results.problems import ProblemRow, hf_payload, problem_row, scores
+from kernels_bench_tools.results.problems import compare_problem, hf_payload, scores
+from kernels_bench_tools.results.rows import Comparison
 from kernels_bench_tools.results.sources import whole_record
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import milliseconds, plural, slugify, table, visible
@@ -35,23 +35,7 @@ importing = typer.Typer(
 )
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
-
-
-class _Pair(NamedTuple):
-    problem: str
-    candidate: str
-    reference: Path
-    file: Path | None
-    """With ``ModelNew``; None if only the reference is timed, or a kernel instead of a file."""
-    kernel: str = ""
-
-    @property
-    def digest(self) -> str:
-        """Of the code of both files."""
-        files = [path for path in (self.reference, self.file) if path]
-        return code_digest(
-            self.kernel + "\n".join(read_file(path).decode(errors="replace") for path in files)
-        )
+_Row = tuple[ProblemRequest, Comparison]
 
 
 @importing.command("kernelbench")
@@ -80,10 +64,7 @@ def import_kernelbench(
         processes (N): Processes of each candidate. A verdict needs three; with fewer there is a speed-up only.
         timeout (SECONDS): For one process, in which the reference and the candidate are measured.
     """
-    pairs = find_pairs(folder, candidates)
-    rows = _measure_all(pairs, output, processes, timeout)
-    _print_rows(rows, json=json)
-    return 0 if all(row.result.status.passed for row in rows) else FAILURE
+    return _print_rows(_measure_all(_find_pairs(folder, candidates), output, processes, timeout), json=json)
 
 
 @importing.command("hf")
@@ -116,66 +97,68 @@ def import_hf(
     if not files or not files[0].is_file():
         raise ProjectError(str(path), "has no benchmarks/benchmark*.py", "A kernel's folder, or such a file")
     chosen = kernel or str(files[0].resolve().parents[1])
-    reference = str(Path(chosen).resolve()) if Path(chosen).is_dir() else chosen
+    chosen = str(Path(chosen).resolve()) if Path(chosen).is_dir() else chosen
     name = slugify(chosen.rpartition("/")[2].partition("@")[0]) or "kernel"
-    pairs = [
-        _Pair(workload, name, file, None, reference)
+    requests = [
+        ProblemRequest(name=workload, implementation=name, reference=str(file.resolve()), kernel=chosen)
         for file in files
-        for workload in _workloads(file, reference, timeout)
+        for workload in _workloads(file, chosen, timeout)
     ]
-    rows = _measure_all(pairs, output, processes, timeout)
+    rows = _measure_all(requests, output, processes, timeout)
     if payload:
-        records = {row.problem: read_records(output / name / f"{row.problem}.jsonl") for row in rows}
+        records = {one.name: read_records(output / name / f"{one.name}.jsonl") for one, _ in rows}
         update_file(payload, msgspec.json.format(msgspec.json.encode(hf_payload(records, files[0].name))))
-    _print_rows(rows, json=json)
-    return 0 if all(row.result.status.passed for row in rows) else FAILURE
+    return _print_rows(rows, json=json)
 
 
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
     with temporary_folder(prefix="kbt-import-") as name:
         folder = Path(name)
-        end = _run(folder, _Pair("", "", file, None, kernel), folder / "names", CellContext(), timeout)
+        request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel)
+        end = _run(folder, request, folder / "names", CellContext(), timeout)
         found = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
         if end.code or end.stop:
-            raise ProjectError(
-                str(file), f"cannot be imported ({_failure(end, folder / 'stderr', timeout)[1]})"
-            )
+            reason = _failure(end, folder / "stderr", timeout)[1]
+            raise ProjectError(str(file), f"cannot be imported ({reason})")
     if not found:
-        raise ProjectError(
-            str(file), "defines no class derived from kernels.benchmark.Benchmark with benchmark_x"
-        )
+        what = "defines no class derived from kernels.benchmark.Benchmark with benchmark_x"
+        raise ProjectError(str(file), what)
     return found
 
 
-def _measure_all(pairs: Sequence[_Pair], output: Path, processes: int, timeout: float) -> list[ProblemRow]:
+def _measure_all(
+    requests: Sequence[ProblemRequest], output: Path, processes: int, timeout: float
+) -> list[_Row]:
     """Measure what has no records, and tell how far it is."""
-    rows, started, measured = [], time.monotonic(), 0
-    for number, pair in enumerate(pairs, start=1):
-        path = output / pair.candidate / f"{pair.problem}.jsonl"
-        records = _finished(path, pair, processes)
-        if records is None:
-            name = f"{pair.problem} {pair.candidate}"
-            records = measure_pair(pair, path, processes, timeout)
-            measured += 1
-            each = (time.monotonic() - started) / measured
-            result = problem_row(*pair[:2], records).result
-            left = (
-                f", about {each * (len(pairs) - number) / 60:.0f} min left"
-                if each * (len(pairs) - number) > 60
-                else ""
-            )
+    rows, stored = [], 0
+    for number, request in enumerate(requests, start=1):
+        path = output / request.implementation / f"{request.name}.jsonl"
+        files = filter(None, (request.reference, request.candidate))
+        texts = [read_file(Path(file)).decode(errors="replace") for file in files]
+        origin = Provenance(code_digest=code_digest(request.kernel + "\n".join(texts)), environment="current")
+        records = read_records(path, on_problem=ignore) if path.is_file() else []
+        failed = any(record.outcome.failed and not record.outcome.ran for record in records)
+        is_whole = failed or len({record.process for record in records}) >= processes
+        if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
+            stored += 1
+        else:
+            records = _measure(request, origin, processes, timeout)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_records(path, records)
+            result = compare_problem(records)
             said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
-            print(visible(f"[{number}/{len(pairs)}] {name}  {said[:120]}{left}"), file=sys.stderr, flush=True)
-        rows.append(problem_row(*pair[:2], records))
-    if measured < len(pairs):
+            line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
+            print(visible(line), file=sys.stderr, flush=True)
+        rows.append((request, compare_problem(records)))
+    if stored:
         note(
-            f"{plural(len(pairs) - measured, 'result')} of earlier runs in {output}; remove a file there to measure it again"
+            f"{plural(stored, 'result')} of earlier runs in {output}; remove a file there to measure it again"
         )
     return rows
 
 
-def find_pairs(folder: Path, candidates: Path | None) -> list[_Pair]:
+def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
     """Return each candidate with each problem; ``ProjectError`` if there are none."""
     problems = {
         path.relative_to(folder).with_suffix("").as_posix(): path
@@ -185,25 +168,36 @@ def find_pairs(folder: Path, candidates: Path | None) -> list[_Pair]:
     if not problems:
         expected = "Files with `class Model`, `get_inputs` and `get_init_inputs`"
         raise ProjectError(str(folder), "has no problem of KernelBench", expected)
+    found: list[tuple[str, str, Path | None]]
     if candidates is None:
         own = {name for name, path in problems.items() if _NEW in read_file(path).decode(errors="replace")}
-        return [
-            _Pair(name, "ModelNew" if name in own else REFERENCE, path, path if name in own else None)
+        found = [
+            (name, "ModelNew", path) if name in own else (name, REFERENCE, None)
             for name, path in problems.items()
         ]
-    folders = [path for path in sorted(candidates.iterdir()) if path.is_dir()] if candidates.is_dir() else []
-    several = [path for path in folders if any((path / f"{name}.py").is_file() for name in problems)]
-    found = [
-        _Pair(name, path.resolve().name, problem, file)
-        for path in several or [candidates]
-        for name, problem in problems.items()
-        if (file := path / f"{name}.py").is_file()
-    ]
+    else:
+        folders = sorted(
+            path for path in candidates.glob("*/") if any((path / f"{it}.py").is_file() for it in problems)
+        )
+        found = [
+            (name, path.resolve().name, file)
+            for path in folders or [candidates]
+            for name in problems
+            if (file := path / f"{name}.py").is_file()
+        ]
     if not found:
         what = f"has no file for any of the problems in {folder}"
         first = next(iter(problems))
         raise ProjectError(str(candidates), what, f"{first}.py, or CANDIDATE/{first}.py, with `{_NEW}`")
-    return found
+    return [
+        ProblemRequest(
+            name=name,
+            implementation=implementation,
+            reference=str(problems[name].resolve()),
+            candidate=str(file.resolve()) if file else "",
+        )
+        for name, implementation, file in found
+    ]
 
 
 def _natural(path: Path) -> tuple[int, str]:
@@ -212,52 +206,28 @@ def _natural(path: Path) -> tuple[int, str]:
     return (int(number) if number.isdecimal() else 0, str(path))
 
 
-def _finished(path: Path, pair: _Pair, processes: int) -> list[Record] | None:
-    """Return the records of an earlier run of the same code; None if there are too few."""
-    records = read_records(path, on_problem=ignore) if path.is_file() else []
-    if any(record.provenance.code_digest != pair.digest for record in records):
-        return None
-    failed = any(record.outcome.failed and not record.outcome.ran for record in records)
-    done = {record.process for record in records}
-    return records if records and (failed or len(done) >= processes) else None
-
-
-def measure_pair(pair: _Pair, path: Path, processes: int, timeout: float) -> list[Record]:
-    """Measure the processes of a candidate and write their records, also that of a failure."""
-    origin = Provenance(code_digest=pair.digest, environment="current")
+def _measure(request: ProblemRequest, origin: Provenance, processes: int, timeout: float) -> list[Record]:
+    """Return the records of the processes of a candidate, also that of a failure."""
     records: list[Record] = []
     with temporary_folder(prefix="kbt-import-") as name:
         folder = Path(name)
         for process in range(processes):
             file = folder / f"{process}.jsonl"
-            end = _run(
-                folder, pair, file, CellContext(process=process, processes=processes, origin=origin), timeout
-            )
+            context = CellContext(process=process, processes=processes, origin=origin)
+            end = _run(folder, request, file, context, timeout)
             made = read_records(file, on_problem=ignore) if file.is_file() else []
             records += made
-            if end.code or end.stop or len(made) < 1 + bool(pair.file or pair.kernel):
+            if end.code or end.stop or len(made) < 1 + bool(request.candidate or request.kernel):
                 status, reason = _failure(end, folder / "stderr", timeout)
-                failed = whole_record(pair.candidate, status, reason, current_device())
+                failed = whole_record(request.implementation, status, reason, current_device())
                 failed.provenance, failed.process = origin, process
-                records.append(failed)
-                break
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_records(path, records)
+                return [*records, failed]
     return records
 
 
-def _run(folder: Path, pair: _Pair, file: Path, context: CellContext, timeout: float) -> Exit:
-    request = ProblemRequest(
-        name=pair.problem,
-        reference=str(pair.reference.resolve()),
-        candidate=str(pair.file.resolve()) if pair.file else "",
-        implementation=pair.candidate,
-        kernel=pair.kernel,
-        workload=pair.problem if pair.kernel else "",
-        output=str(file),
-    )
+def _run(folder: Path, request: ProblemRequest, file: Path, context: CellContext, timeout: float) -> Exit:
     write_struct(folder / "context.json", context)
-    write_struct(folder / "request.json", request)
+    write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
     variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
     return Processes().run(
         [PYTHON, "-m", _MODULE, str(folder / "request.json")],
@@ -281,37 +251,29 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 
 
-def _print_rows(rows: Sequence[ProblemRow], *, json: bool) -> None:
-    found = scores(rows)
+def _print_rows(rows: Sequence[_Row], *, json: bool) -> int:
+    """Print results and scores, and return the exit code."""
+    found = scores((request.implementation, result) for request, result in rows)
     if json:
-        results = [{"problem": row.problem, "candidate": row.candidate, **_data(row)} for row in rows]
+        results = []
+        for request, result in rows:
+            data = {"correct": result.status.passed, **msgspec.to_builtins(result)}
+            data = {name: value for name, value in data.items() if value not in (None, "", [], {})}
+            results.append({"problem": request.name, "candidate": request.implementation, **data})
         print_json({"results": results, "scores": found})
-        return
-    lines = [["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"], *map(_line, rows)]
-    print(table(lines, right={3, 4}, width=terminal_width()))
-    for score in found:
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in score.fast.items())
-        untimed = score.correct - score.timed
+    else:
+        lines = [["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"]]
+        for request, result in rows:
+            failure = f"{result.status.label}: {result.reason}".rstrip(": ")
+            speedup = speedup_with_interval(result.speedup, result.speedup_low, result.speedup_high)
+            about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
+            verdict = result.verdict.label if result.status is Status.OK else failure
+            lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
+        print(table(lines, right={3, 4}, width=terminal_width()))
+    for score in found if not json else ():
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
+        untimed = score["correct"] - score["timed"]
         without = f"; {untimed} correct without a speed-up" if untimed else ""
-        print(
-            visible(
-                f"{score.candidate}: {score.correct} of {plural(score.problems, 'problem')} correct; {shares}{without}"
-            )
-        )
-
-
-def _data(row: ProblemRow) -> dict[str, object]:
-    data = {"correct": row.result.status.passed, **msgspec.to_builtins(row.result)}
-    return {name: value for name, value in data.items() if value not in (None, "", [], {})}
-
-
-def _line(row: ProblemRow) -> list[str]:
-    result = row.result
-    correct = "yes" if result.status.passed else "no"
-    verdict = (
-        result.verdict.label
-        if result.status is Status.OK
-        else f"{result.status.label}: {result.reason}".rstrip(": ")
-    )
-    speedup = speedup_with_interval(result.speedup, result.speedup_low, result.speedup_high)
-    return [row.problem, row.candidate, correct, milliseconds(result.p50_ms), speedup, verdict]
+        of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
+        print(visible(f"{score['candidate']}: {of} correct; {shares}{without}"))
+    return 0 if all(result.status.passed for _, result in rows) else FAILURE

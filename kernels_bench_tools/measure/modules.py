@@ -342,11 +342,11 @@ def _measure_kernelbench(module: ModuleType, request: ProblemRequest, device: st
 
 def _measure_hf(module: ModuleType, request: ProblemRequest, device: str) -> None:
     """Time a workload of ``kernels benchmark``, or write the names of all into the file if none is named."""
-    if not request.workload:
+    if not request.name:
         write_atomically(Path(request.output), "\n".join(workload_names(module)).encode())
         return
     with _seeded(0, device):
-        workload = HfWorkload(module, request.workload, device)
+        workload = HfWorkload(module, request.name, device)
 
     def load() -> Make:
         workload.kernel = load_kernel(request.kernel)

@@ -10,7 +10,7 @@ REFERENCE = "reference"
 
 class ProblemRequest(msgspec.Struct, kw_only=True):
     name: str
-    """Of the problem."""
+    """Of the problem, or ``Class.workload`` of ``kernels benchmark``; empty to write the names of all workloads."""
     reference: str
     """Path of the file with ``Model`` and ``get_inputs``."""
     candidate: str = ""
@@ -18,7 +18,5 @@ class ProblemRequest(msgspec.Struct, kw_only=True):
     implementation: str = ""
     kernel: str = ""
     """Reference or folder of the kernel, if the file has benchmarks of ``kernels benchmark``."""
-    workload: str = ""
-    """``Class.workload`` of these."""
-    output: str
+    output: str = ""
     """The file to which records are appended."""
