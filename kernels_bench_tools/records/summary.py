@@ -37,9 +37,18 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, value: float, low: float | None, high: float | None) -> Estimate:
+        return cls(value, low or 0.0, high or inf)
+
     @property
     def known(self) -> bool:
         return self.low > 0 and self.high < inf
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The interval; Nones where it is not known."""
+        return (self.low, self.high) if self.known else (None, None)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
@@ -185,6 +194,17 @@ class Point(msgspec.Struct, kw_only=True):
     """95 % intervals of the host's times, by the metric's name."""
     measured: str = ""
 
+    @property
+    def latency(self) -> Estimate | None:
+        return Estimate.of(self.p50_ms, self.ci_low_ms, self.ci_high_ms) if self.p50_ms else None
+
+    @property
+    def gain(self) -> Estimate | None:
+        """The speed-up with its interval."""
+        return (
+            None if self.speedup is None else Estimate.of(self.speedup, self.speedup_low, self.speedup_high)
+        )
+
     def value(self, metric: str) -> float | None:
         more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
         value: float | None = getattr(self, metric, more.get(metric))
@@ -228,17 +248,22 @@ class Row(msgspec.Struct, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How much faster one implementation is than another: above 1 it is faster."""
+class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """How much faster one implementation is than another, such as the baseline: above 1 it is faster."""
 
     value: float | None = None
-    """None unless both ran and were correct."""
+    """None unless all processes of both ran and were correct."""
     low: float | None = None
     """Lower end of its 95 % interval; None where it is not known."""
     high: float | None = None
     verdict: Verdict = Verdict.NONE
     separate: bool = False
     """Measured at different times: with an interval it is the ratio of their speed-ups over the baseline."""
+
+    @classmethod
+    def of(cls, ratio: Estimate, verdict: Verdict, *, separate: bool = False) -> Ratio:
+        low, high = ratio.ends
+        return cls(value=ratio.value, low=low, high=high, verdict=verdict, separate=separate)
 
 
 class Pair(msgspec.Struct, kw_only=True):

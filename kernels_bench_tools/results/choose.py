@@ -239,12 +239,9 @@ def _gain(found: Point) -> str:
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
     """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
-    if min(other.processes, best.processes) < FEWEST_PROCESSES:
+    theirs, ours = other.latency, best.latency
+    if not theirs or not ours or min(other.processes, best.processes) < FEWEST_PROCESSES:
         return True
-    theirs, ours = (
-        Estimate(point.p50_ms or inf, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
-        for point in (other, best)
-    )
     ratio = ratio_of(theirs, ours)
     if Verdict.SEPARATE in {other.verdict, best.verdict}:
         ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))

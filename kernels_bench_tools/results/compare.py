@@ -31,7 +31,7 @@ from kernels_bench_tools.records.record import (
     Timer,
     Timing,
 )
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate, Verdict
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Estimate, Ratio, Verdict
 from kernels_bench_tools.stats import (
     CONFIDENCE,
     CPU_STRETCH,
@@ -195,7 +195,7 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
 def _latency(ran: Sequence[Record]) -> Latency:
     latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
     found = estimate(ran)
-    known = found if found and found.known else None
+    low, high = found.ends if found else (None, None)
     middles = {
         name: _middle(getattr(latency, name) for latency in latencies)
         for name in ("p10", "p90", "mean", "iqr")
@@ -207,9 +207,9 @@ def _latency(ran: Sequence[Record]) -> Latency:
         raw_times=[time for latency in latencies for time in latency.raw_times],
         reps=sum(latency.reps for latency in latencies),
         has_warnings=any(latency.has_warnings for latency in latencies),
-        ci_low=known.low if known else None,
-        ci_high=known.high if known else None,
-        confidence=CONFIDENCE if known else None,
+        ci_low=low,
+        ci_high=high,
+        confidence=CONFIDENCE if low else None,
         tail_ratio=_largest(latency.tail_ratio for latency in latencies),
         drift=max(
             (latency.drift for latency in latencies if latency.drift is not None), key=abs, default=None
@@ -276,40 +276,29 @@ _DEVICE_TIMERS = {Timer.CUPTI: Timer.CUPTI, Timer.EVENTS: Timer.CUPTI}
 _COLD = frozenset({CacheState.READ_FLUSH, CacheState.ROTATED})
 
 
-class Speedup(msgspec.Struct, kw_only=True, frozen=True):
-    """Speed-up of a candidate on one workload: the baseline's time divided by the candidate's."""
-
-    value: float | None = None
-    """None unless all processes of both ran and were correct."""
-    low: float | None = None
-    """Lower end of its interval; None where it is not known."""
-    high: float | None = None
-    verdict: Verdict = Verdict.NONE
-
-
-def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
+def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Ratio:
     """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
     records = [*candidate, *baseline]
     usable = all(record.outcome is Status.OK and not is_disturbed(record) for record in records)
     if not candidate or not baseline or not usable:
-        return Speedup()
+        return Ratio()
     ours, theirs = estimate(candidate), estimate(baseline)
     if ours is None or theirs is None:
-        return Speedup()
+        return Ratio()
     if candidate is baseline or list(candidate) == list(baseline):
-        return Speedup(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
+        return Ratio(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
     latencies = (record.lat_ms for record in records if record.lat_ms is not None)
     # What was measured: the kind of timer, and whether caches were cold.
     if len({(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}) > 1:
-        return Speedup(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
+        return Ratio(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
     on_cpu = _on_cpu(records)
     if not same_conditions(candidate, baseline):
         ratio = ratio_of(theirs, ours)
         if on_cpu or not ratio.known:
-            return Speedup(value=ratio.value, verdict=Verdict.SEPARATE)
+            return Ratio(value=ratio.value, verdict=Verdict.SEPARATE)
         # On GPUs the interval contains what runs differ by.
         low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
-        return Speedup(value=ratio.value, low=low, high=high, verdict=Verdict.SEPARATE)
+        return Ratio.of(Estimate(ratio.value, low, high), Verdict.SEPARATE)
     if len(candidate) > 1 and [record.process for record in candidate] == [
         record.process for record in baseline
     ]:
@@ -322,10 +311,9 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
     # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
-    ends = (ratio.low, ratio.high) if ratio.known else (None, None)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
     verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if on_cpu else 1.0)
-    return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict)
+    return Ratio.of(ratio, verdict)
 
 
 def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:

@@ -12,7 +12,6 @@ from itertools import chain
 from math import log
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,11 +22,8 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import MODEL_LEVEL, model_and_framework, phase_sizes
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Labelled, Part, Provenance, Record
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Ratio
 from kernels_bench_tools.text import grouped, milliseconds, size
-
-if TYPE_CHECKING:
-    from kernels_bench_tools.results.compare import Speedup
 
 PREDICTION_SHARE = 0.1
 """A prediction is confirmed if the measured gain differs from it by at most this share, or by the noise."""
@@ -238,9 +234,7 @@ def _parts(effects: Sequence[Effect]) -> list[Part]:
     return merged
 
 
-def verdict_of_effect(
-    speedup: Speedup, predicted: float | None, noise: float, processes: int
-) -> EffectVerdict:
+def verdict_of_effect(speedup: Ratio, predicted: float | None, noise: float, processes: int) -> EffectVerdict:
     value, low, high = speedup.value, speedup.low, speedup.high
     if value is None or low is None or high is None or processes < FEWEST_PROCESSES:
         return EffectVerdict.NONE

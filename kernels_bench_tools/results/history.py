@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from math import ceil, hypot, inf, log
+from math import ceil, hypot, log
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -149,9 +149,9 @@ def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
     timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
     facts = _facts(row.environment, row.provenance, axes, timing, "")
     facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
-    ends = point.ci_low_ms or 0.0, point.ci_high_ms or inf
-    time = Estimate(point.p50_ms, *ends) if point.p50_ms else None
-    return Measured(point.status, time, point.processes, point.measured, facts, view.device.kind == "cpu")
+    return Measured(
+        point.status, point.latency, point.processes, point.measured, facts, view.device.kind == "cpu"
+    )
 
 
 def points_of(summaries: Iterable[Summary]) -> dict[RowName, Measured]:

@@ -66,10 +66,7 @@ class Metric(NamedTuple):
     def estimate(self, point: Point) -> Estimate | None:
         """Return number and interval for a chart; None if the point did not pass or has no number."""
         value = point.value(self.name) if has_passed(point) else None
-        if value is None:
-            return None
-        low, high = self.interval(point)
-        return Estimate(value, *((0.0, inf) if low is None or high is None else (low, high)))
+        return None if value is None else Estimate.of(value, *self.interval(point))
 
     def print(self, point: Point) -> str:
         if self.text is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from math import inf
 
 import msgspec
 
@@ -114,12 +113,9 @@ def make_row(
 ) -> Row:
     """Return the row of an implementation in the view with this key, without its rank."""
     points = [_point(workload.name, found, baseline) for workload in workloads]
-    speedups = [
-        Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or inf)
-        for point in points
-        if point.speedup is not None
-    ]
+    speedups = [point.gain for point in points if point.gain]
     speedup = geometric_mean_interval(speedups) if speedups else None
+    low, high = speedup.ends if speedup else (None, None)
     known = [*found.records.values(), *([found.whole] if found.whole else [])]
     origin = next((record for record in known if record.outcome.ran), known[0] if known else None)
     others = sorted(
@@ -144,8 +140,8 @@ def make_row(
         passed=sum(point.status.passed for point in points),
         total=len(points),
         speedup=speedup.value if speedup else None,
-        speedup_low=speedup.low if speedup and speedup.known else None,
-        speedup_high=speedup.high if speedup and speedup.known else None,
+        speedup_low=low,
+        speedup_high=high,
         speedup_workloads=len(speedups),
         trust=origin.trust if origin else "",
         judged=least_trusted(record for records in found.processes.values() for record in records),
@@ -186,9 +182,10 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
     if latency is not None:
         point.mean_ms, point.p10_ms, point.p90_ms = latency.mean, latency.p10, latency.p90
         # A record merged from several processes has the interval over them; of one process it may have to be computed.
-        known = estimate([record]) if processes == 1 else None
-        ends = (known.low, known.high) if known and known.known else (None, None)
-        point.ci_low_ms, point.ci_high_ms = ends if processes == 1 else (latency.ci_low, latency.ci_high)
+        point.ci_low_ms, point.ci_high_ms = latency.ci_low, latency.ci_high
+        if processes == 1:
+            known = estimate([record])
+            point.ci_low_ms, point.ci_high_ms = known.ends if known else (None, None)
         point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
     return point
 
@@ -253,7 +250,7 @@ def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRe
     known = [ratio for ratio in ratios if ratio.value is not None]
     overall = Ratio()
     if known:
-        mean = geometric_mean_interval([_estimate(one.value, one.low, one.high) for one in known])
+        mean = geometric_mean_interval([Estimate.of(one.value or 0.0, one.low, one.high) for one in known])
         separate = any(one.separate for one in known)
         if any(one.verdict is Verdict.FEW_PROCESSES for one in known):
             verdict = Verdict.FEW_PROCESSES
@@ -261,28 +258,17 @@ def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRe
             verdict = Verdict.SEPARATE
         else:
             verdict = verdict_of(mean, CPU_STRETCH if device.kind == "cpu" else 1.0)
-        overall = _made(mean, verdict, separate)
+        overall = Ratio.of(mean, verdict, separate=separate)
     return Pair(implementation=row.implementation, over=over.implementation, ratios=ratios, overall=overall)
 
 
 def _ratio(point: Point, over: Point, ours: ViewRecords, theirs: ViewRecords) -> Ratio:
-    sides = (one.processes.get(point.workload, []) for one in (ours, theirs))
-    direct = compare(*sides)
+    direct = compare(*(one.processes.get(point.workload, []) for one in (ours, theirs)))
     if direct.verdict is not Verdict.SEPARATE or direct.value is None:
-        return Ratio(value=direct.value, low=direct.low, high=direct.high, verdict=direct.verdict)
+        return direct
     # Measured at different times: the baseline is what both were compared with.
-    over_baseline = [_estimate(one.speedup, one.speedup_low, one.speedup_high) for one in (point, over)]
-    if not all(one.known for one in over_baseline):
+    if not (point.gain and over.gain and point.gain.known and over.gain.known):
         return Ratio(value=direct.value, verdict=Verdict.SEPARATE, separate=True)
-    ratio = ratio_of(*over_baseline)
+    ratio = ratio_of(point.gain, over.gain)
     few = min(point.processes, over.processes) < FEWEST_PROCESSES
-    return _made(ratio, Verdict.FEW_PROCESSES if few else verdict_of(ratio), separate=True)
-
-
-def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
-    return Estimate(value or 0.0, low or 0.0, high or inf)
-
-
-def _made(ratio: Estimate, verdict: Verdict, separate: bool) -> Ratio:
-    low, high = (ratio.low, ratio.high) if ratio.known else (None, None)
-    return Ratio(value=ratio.value, low=low, high=high, verdict=verdict, separate=separate)
+    return Ratio.of(ratio, Verdict.FEW_PROCESSES if few else verdict_of(ratio), separate=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from statistics import median
 
 from kernels_bench_tools.records.device import Device
@@ -121,10 +120,9 @@ def typical(row: Row, name: str = "p50_ms") -> Estimate | None:
         return None
     times = []
     for point in row.points:
-        value, (low, high) = point.value(name), point.interval(name)
-        if not value:
+        if not (value := point.value(name)):
             return None
-        times.append(Estimate(value, low or 0.0, high or inf))
+        times.append(Estimate.of(value, *point.interval(name)))
     return geometric_mean_interval(times) if times else None
 
 

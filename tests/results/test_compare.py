@@ -18,7 +18,7 @@ def processes(record: Record, count: int = 3) -> list[Record]:
     return [replace(record, process=number, run=f"{record.run}-{number}") for number in range(count)]
 
 
-def compared(candidate: Record, baseline: Record) -> Speedup:
+def compared(candidate: Record, baseline: Record) -> Ratio:
     return compare(processes(candidate), processes(baseline))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from effect_records import effect_record
 
-from kernels_bench_tools.results.compare import Speedup
+from kernels_bench_tools.records.summary import Ratio
 from kernels_bench_tools.results.effects import EffectVerdict, effect_rows, verdict_of_effect
 
 
@@ -26,13 +26,13 @@ def test_a_speed_up_has_a_verdict_by_noise_and_prediction(
 ) -> None:
     value, low, high = interval
 
-    found = verdict_of_effect(Speedup(value=value, low=low, high=high), predicted, noise, processes=3)
+    found = verdict_of_effect(Ratio(value=value, low=low, high=high), predicted, noise, processes=3)
 
     assert found is expected
 
 
 def test_two_processes_give_no_verdict() -> None:
-    found = verdict_of_effect(Speedup(value=2.0, low=1.9, high=2.1), 2.0, 0.0, processes=2)
+    found = verdict_of_effect(Ratio(value=2.0, low=1.9, high=2.1), 2.0, 0.0, processes=2)
 
     assert found is EffectVerdict.NONE
 
