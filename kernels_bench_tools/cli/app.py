@@ -28,8 +28,8 @@ VERBS = [verb for verbs in PANELS.values() for verb in verbs]
 _FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
 """Functions whose name is not that of their verb."""
 
-_MODULES = {"import": "importing"}
-"""Modules in ``cli`` whose name is not that of their verb, which is a keyword."""
+_MODULES = {"import": "importing", "history": "compare", "clean": "cache"}
+"""Modules in ``cli`` whose name is not that of their verb."""
 
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""

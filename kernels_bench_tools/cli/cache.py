@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json
-from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.notebooks.project import find_project, read_size
+from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.report.folder import OutputFolder
 from kernels_bench_tools.run.cache.store import CellCache, StoredEntry
-from kernels_bench_tools.run.locks import project_lock
+from kernels_bench_tools.run.locks import project_lock, remove_state
 from kernels_bench_tools.text import plural
 from kernels_bench_tools.text import size as readable_size
 
@@ -85,3 +88,25 @@ def _age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+def clean(everything: Annotated[bool, typer.Option("--all")] = False) -> None:
+    """Remove the report and generated scripts.
+
+    Results of cells in .kbt/cache are kept unless --all is given.
+
+    Args:
+        everything: Also remove all results, so that the next build runs every cell.
+    """
+    project = find_project(Path.cwd())
+    with project_lock(project, PlainProgress()):
+        site = project.root / "site"
+        pages = OutputFolder(site).clear() if site.exists() else 0
+        print(f"removed {pages} published files")
+        for folder in sorted({path.parent / ".kbt" / "cells" for path in project.notebook_paths()}):
+            if folder.is_dir():
+                remove_tree(folder, project.root, strict=True)
+                print(f"removed {project.relative(folder)}")
+        if everything:
+            remove_state(project)
+            print(f"removed {project.relative(project.state)}")

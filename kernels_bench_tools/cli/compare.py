@@ -1,4 +1,4 @@
-"""``kbt compare``: which rows changed between two states of a project, by how much, and why."""
+"""``kbt compare`` and ``kbt history``: which times changed between two states or from commit to commit, and why."""
 
 from __future__ import annotations
 
@@ -13,15 +13,35 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.choose import forward_summaries
-from kernels_bench_tools.cli.output import note_problem, print_json, terminal_width
+from kernels_bench_tools.cli.output import note_problem, print_heading, print_json, terminal_width
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.model_workloads import OPERATORS
 from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.changes import Place, compare_states
-from kernels_bench_tools.results.history import CHANGED, TIMED, Measured, RowName, Step, told
+from kernels_bench_tools.results.history import (
+    CHANGED,
+    TIMED,
+    Measured,
+    RowName,
+    Step,
+    read_history,
+    record_paths,
+    told,
+)
 from kernels_bench_tools.results.models import Share, model_shares
-from kernels_bench_tools.text import deviation, interval, milliseconds, table, visible
+from kernels_bench_tools.text import (
+    deviation,
+    did_you_mean,
+    grouped,
+    interval,
+    milliseconds,
+    plural,
+    table,
+    visible,
+)
 
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
 _MOST = 200
@@ -118,3 +138,52 @@ def _escaped(text: str) -> str:
     """Return a text of records in a comment: no markup, links or mentions."""
     plain = html.escape(visible(text), quote=False)
     return "".join(f"&#{ord(one)};" if one in "\\`*_{}[]()#+!|~@:/" else one for one in plain)
+
+
+def history(
+    rows: Annotated[str, typer.Argument()], workload: str = "", device: str = "", json: opt.Json = False
+) -> None:
+    """Show how times changed from commit to commit, and why.
+
+    Reads the committed records of all revisions from git. Each line is a measurement, with what differs from the one before:
+    code, toolchain, operator, harness or device. *Slower* and *faster* need intervals apart, and more than 0.5 % and the
+    row's noise, which is known from measurements between which nothing changed.
+
+    Args:
+        rows (OPERATOR[/IMPLEMENTATION]): Whose times.
+        workload (NAME): Only this workload.
+        device (SLUG): Only this device.
+    """
+    project = find_project(Path.cwd())
+    known = [*operators(project)]
+    operator, _, implementation = (rows, "", "") if rows in known else rows.rpartition("/")
+    operator, implementation = (operator, implementation) if operator else (implementation, "")
+    steps = read_history(Repository(project.root), [record_paths(operator, implementation)])
+    found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
+    found = [one for one in found if one.row.device == (device or one.row.device)]
+    if not found:
+        names = {one.row.workload for one in steps} if workload else {*known}
+        hint = did_you_mean(
+            workload or operator, sorted(names), "`kbt list --records` shows what was measured"
+        )
+        what = "no commit has records of it"
+        raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
+    if json:
+        print_json({"rows": [step.as_data() for step in found]})
+        return
+    for (name, slug), own in grouped(((step.row[:2], step.row.device), step) for step in found).items():
+        print_heading(f"{'/'.join(name)} on {slug}")
+        lines = [["workload", "measured", "commit", "ms [95 %]", "change", "verdict", "cause"]]
+        for step in own:
+            assert step.after
+            assert step.commit
+            measured = [step.row.workload, step.after.time[:10], step.commit.name[:8], timed(step.after)]
+            change = deviation(step.ratio.value - 1) if step.ratio else ""
+            verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
+            lines.append([*measured, change, verdict, step.why])
+        print(visible(table(lines, right=[3, 4], width=terminal_width())))
+    changed = [step for step in found if step.kind in TIMED]
+    unexplained = sum(step.unexplained for step in changed)
+    print(
+        f"{plural(len(found), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
+    )

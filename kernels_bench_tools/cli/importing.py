@@ -18,15 +18,20 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
 from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PYTHON, module_variables
-from kernels_bench_tools.records.build import CONTEXT_VARIABLE, CellContext, code_digest
+from kernels_bench_tools.records.build import (
+    CONTEXT_VARIABLE,
+    REFERENCE,
+    CellContext,
+    ProblemRequest,
+    code_digest,
+)
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.problem import REFERENCE, ProblemRequest
 from kernels_bench_tools.records.record import Provenance, Record, Status
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.problems import compare_problem, hf_payload, scores
-from kernels_bench_tools.results.rows import Comparison
 from kernels_bench_tools.results.sources import whole_record
+from kernels_bench_tools.results.summary import Comparison
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import milliseconds, plural, slugify, table, visible
 

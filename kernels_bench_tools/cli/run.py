@@ -45,9 +45,8 @@ from kernels_bench_tools.records.committed import cell_owner
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.rows import Comparison, compare_records
 from kernels_bench_tools.results.sources import Source, whole_record
-from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import (
     grouped,

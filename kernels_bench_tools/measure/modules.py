@@ -37,7 +37,7 @@ from kernels_bench_tools.measure.operator import (
     product_tolerance,
     tensors_of,
 )
-from kernels_bench_tools.records.problem import REFERENCE, ProblemRequest
+from kernels_bench_tools.records.build import REFERENCE, ProblemRequest
 from kernels_bench_tools.records.record import Record
 
 _SET = "problem"

@@ -26,7 +26,6 @@ from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
 from kernels_bench_tools.report.chart import ChartPanel, read_panels
-from kernels_bench_tools.report.imports import model_imports
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -37,16 +36,16 @@ from kernels_bench_tools.report.operators import (
 )
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.results.conditions import device_details
 from kernels_bench_tools.results.effects import Effects, EffectSummary, draw_effect, effects_by_device
-from kernels_bench_tools.results.failures import failure_groups
-from kernels_bench_tools.results.models import Models
-from kernels_bench_tools.results.rows import reversed_pair
+from kernels_bench_tools.results.models import Models, model_imports
+from kernels_bench_tools.results.summary import reversed_pair
 from kernels_bench_tools.results.tables import (
     Origin,
     ViewRow,
     baseline_title,
     charts,
+    device_details,
+    failure_groups,
     measured_peaks,
     measured_rows,
     origins,

@@ -26,7 +26,6 @@ from kernels_bench_tools.report.artifacts import (
 )
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
-from kernels_bench_tools.report.imports import imports_json
 from kernels_bench_tools.report.keys import digest, files_key, notebook_key, program_key
 from kernels_bench_tools.report.operators import OperatorReport, find_devices, find_operators, model_operators
 from kernels_bench_tools.report.page import Links, Page
@@ -42,7 +41,7 @@ from kernels_bench_tools.report.paths import (
     static_files,
 )
 from kernels_bench_tools.results.effects import Effects, effects_csv
-from kernels_bench_tools.results.models import ModelReport, Models, calls_csv
+from kernels_bench_tools.results.models import ModelReport, Models, calls_csv, imports_json
 from kernels_bench_tools.results.tables import latest
 from kernels_bench_tools.text import visible, without_private
 

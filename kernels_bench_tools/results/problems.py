@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels_bench_tools.records.problem import REFERENCE
+from kernels_bench_tools.records.build import REFERENCE
 from kernels_bench_tools.records.record import Environment, Record, Status
-from kernels_bench_tools.results.rows import Comparison, compare_records
+from kernels_bench_tools.results.summary import Comparison, compare_records
 from kernels_bench_tools.text import grouped
 
 FASTER_THAN = (0.0, 1.0, 2.0)

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from math import inf
 
 import msgspec
 
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.record import Flag, Judged, Record, Status
-from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
-from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.results.rows import ViewRecords, make_row, of_workloads, pairs_of, view_records
+from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import Environment, Failure, Flag, Judged, Provenance, Record, Status
+from kernels_bench_tools.records.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Estimate,
+    Pair,
+    Point,
+    Ratio,
+    Row,
+    Summary,
+    Verdict,
+    WorkloadSummary,
+    geometric_mean,
+    geometric_mean_interval,
+)
+from kernels_bench_tools.results.compare import (
+    by_workload,
+    compare,
+    estimate,
+    least_trusted,
+    limitation_of,
+    merge,
+)
+from kernels_bench_tools.results.metrics import metric_infos, set_metrics
 from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
     View,
@@ -23,7 +45,246 @@ from kernels_bench_tools.results.views import (
     view_of,
     workload_summary,
 )
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.text import grouped, series_slug
+
+_OUTLYING = 0.1
+"""How far the mean may be above the median. Of committed rows 6 % on a shared CPU are further, and none on H200s."""
+NO_RECORD = "no record of this workload"
+
+
+class ViewRecords(msgspec.Struct, kw_only=True, frozen=True):
+    implementation: str
+    processes: dict[str, list[Record]]
+    """By the name of the workload, one for each process that measured it."""
+    records: dict[str, Record]
+    """By the name of the workload, all processes merged."""
+    whole: Record | None
+    """Record without a workload: it holds for every workload without a record."""
+
+
+def view_records(implementation: str, records: Sequence[Record], view: View | None = None) -> ViewRecords:
+    """Return an implementation's records of one view, or of all, with the processes of each workload merged."""
+    here = [record for record in records if not record.workload or view in (None, view_of(record.wl))]
+    processes, whole = by_workload(here)
+    merged = {workload: merge(found) for workload, found in processes.items()}
+    return ViewRecords(implementation=implementation, processes=processes, records=merged, whole=whole)
+
+
+def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> ViewRecords:
+    """Return the records, without the times of those whose axes or type are not those of the workload of their name."""
+    known = {workload.name: workload for workload in workloads}
+    records, processes = dict(found.records), dict(found.processes)
+    for name, measured in found.processes.items():
+        if records[name].outcome is not Status.OK:
+            continue
+        what = next(filter(None, (_difference(record, known.get(name)) for record in measured)), "")
+        if what:
+            records[name] = msgspec.structs.replace(
+                records[name],
+                status=Status.INVALID,
+                ok=False,
+                err=Failure(type="OtherWorkload", msg=what),
+                lat_ms=None,
+                quantities=None,
+                roofline=None,
+            )
+            processes[name] = [records[name]]
+    return msgspec.structs.replace(found, records=records, processes=processes)
+
+
+def _difference(record: Record, workload: WorkloadSummary | None) -> str:
+    """Return how a record's workload differs from the one of its name; what either does not say is no difference."""
+    if workload is None:
+        return ""
+    own = workload_summary(record.wl)
+    pairs: dict[str, tuple[object, object]] = {
+        "dtype": (own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch."))
+    }
+    if own.axes and workload.axes:
+        names = [*workload.axes, *(name for name in own.axes if name not in workload.axes)]
+        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in names}
+    differing = [
+        f"{name} {_word(ours)} instead of {_word(theirs)}"
+        for name, (ours, theirs) in pairs.items()
+        if ours != theirs and (name != "dtype" or (ours and theirs))
+    ]
+    return f"its workload {workload.name} is another one: {', '.join(differing)}" if differing else ""
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def make_row(
+    found: ViewRecords,
+    front: FrontMatter,
+    device: Device,
+    key: str,
+    workloads: Sequence[WorkloadSummary],
+    baseline: ViewRecords | None,
+) -> Row:
+    """Return the row of an implementation in the view with this key, without its rank."""
+    points = [_point(workload.name, found, baseline) for workload in workloads]
+    speedups = [point.gain for point in points if point.gain]
+    speedup = geometric_mean_interval(speedups) if speedups else None
+    low, high = speedup.ends if speedup else (None, None)
+    known = [*found.records.values(), *([found.whole] if found.whole else [])]
+    origin = next((record for record in known if record.outcome.ran), known[0] if known else None)
+    others = sorted(
+        (point for point in points if point.status is not Status.OK), key=lambda it: it.status.passed
+    )
+    failed = next(iter(others), None)
+    if failed or points:
+        status, reason = (failed.status, failed.reason) if failed else (Status.OK, "")
+    elif found.whole and found.whole.outcome is not Status.OK:
+        status, reason = found.whole.outcome, reason_of(found.whole)
+    else:
+        status, reason = Status.INVALID, "no record of any workload"
+    return Row(
+        implementation=found.implementation,
+        slug="-".join(filter(None, (series_slug(found.implementation, device.slug), key))),
+        title=front.title,
+        description=front.description,
+        family=front.family,
+        baseline=front.baseline if baseline is None else found is baseline,
+        status=status,
+        reason=reason,
+        passed=sum(point.status.passed for point in points),
+        total=len(points),
+        speedup=speedup.value if speedup else None,
+        speedup_low=low,
+        speedup_high=high,
+        speedup_workloads=len(speedups),
+        trust=origin.trust if origin else "",
+        judged=least_trusted(record for records in found.processes.values() for record in records),
+        points=points,
+        environment=origin.env if origin else Environment(),
+        provenance=origin.provenance if origin else Provenance(),
+        tags=origin.tags if origin else {},
+    )
+
+
+def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> Point:
+    record = found.records.get(workload, found.whole)
+    if record is None:
+        return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
+    records = found.processes.get(workload, [])
+    other = baseline.processes.get(workload, []) if baseline is not None else []
+    speedup, processes, latency = compare(records, other), max(len(records), 1), record.lat_ms
+    outlying = latency is not None and (latency.mean or 0.0) > latency.p50 * (1 + _OUTLYING)
+    point = Point(
+        workload=workload,
+        status=record.outcome,
+        reason=reason_of(record),
+        processes=processes,
+        speedup=speedup.value,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        verdict=speedup.verdict,
+        regime=record.regime,
+        flags=[*record.flags, *([Flag.OUTLIERS] if outlying else [])],
+        limitation=limitation_of(records),
+        runs=1 + record.earlier_runs,
+        span_ms=record.span_ms,
+        measured=record.ts,
+    )
+    set_metrics(point, record)
+    if record.roofline and point.fraction is not None:
+        point.ceiling = record.roofline.ceiling
+    if latency is not None:
+        point.mean_ms, point.p10_ms, point.p90_ms = latency.mean, latency.p10, latency.p90
+        # A record merged from several processes has the interval over them; of one process it may have to be computed.
+        point.ci_low_ms, point.ci_high_ms = latency.ci_low, latency.ci_high
+        if processes == 1:
+            known = estimate([record])
+            point.ci_low_ms, point.ci_high_ms = known.ends if known else (None, None)
+        point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
+    return point
+
+
+class Comparison(Point, kw_only=True):
+    """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
+
+    baseline_ms: float | None = None
+    """Median of the baseline; None if it did not pass this workload."""
+    baseline_status: Status = Status.ABSENT
+    """Status of the baseline's record; ``absent`` if there is none."""
+
+
+def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
+    """Return a row for each workload, in the order of the candidate's records.
+
+    A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
+    that only the baseline has are left out.
+    """
+    ours, theirs = view_records("", records), view_records("", baseline)
+    ours = of_workloads(ours, [workload_summary(record.wl) for record in theirs.records.values()])
+    names = list(ours.processes)
+    if ours.whole is not None:
+        names += [name for name in theirs.processes if name not in names]
+    rows = []
+    for name in names or [""] * (ours.whole is not None):
+        other = theirs.records.get(name)
+        row = Comparison(**msgspec.structs.asdict(_point(name, ours, theirs)))
+        row.baseline_status = other.outcome if other else Status.ABSENT
+        row.baseline_ms = other.lat_ms.p50 if other and other.lat_ms and other.outcome.passed else None
+        rows.append(row)
+    return rows
+
+
+_OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+
+
+def pairs_of(device: Device, found: Sequence[ViewRecords], rows: Sequence[Row]) -> list[Pair]:
+    """Return each two rows with a time, in the order of the rows."""
+    records = {one.implementation: one for one in found}
+    measured = [row for row in rows if any(point.p50_ms is not None for point in row.points)]
+    return [
+        _pair(device, row, over, records[row.implementation], records[over.implementation])
+        for row, over in combinations(measured, 2)
+    ]
+
+
+def reversed_pair(pair: Pair) -> Pair:
+    """Return the same comparison seen from the other implementation."""
+    ratios, overall = [_inverse(ratio) for ratio in pair.ratios], _inverse(pair.overall)
+    return Pair(implementation=pair.over, over=pair.implementation, ratios=ratios, overall=overall)
+
+
+def _inverse(ratio: Ratio) -> Ratio:
+    value, low, high = (None if one is None else 1 / one for one in (ratio.value, ratio.high, ratio.low))
+    verdict = _OPPOSITE.get(ratio.verdict, ratio.verdict)
+    return msgspec.structs.replace(ratio, value=value, low=low, high=high, verdict=verdict)
+
+
+def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRecords) -> Pair:
+    ratios = [_ratio(one, other, ours, theirs) for one, other in zip(row.points, over.points, strict=True)]
+    known = [ratio for ratio in ratios if ratio.value is not None]
+    overall = Ratio()
+    if known:
+        mean = geometric_mean_interval([Estimate.of(one.value or 0.0, one.low, one.high) for one in known])
+        separate = any(one.separate for one in known)
+        if any(one.verdict is Verdict.FEW_PROCESSES for one in known):
+            verdict = Verdict.FEW_PROCESSES
+        elif not mean.known and any(one.verdict is Verdict.SEPARATE for one in known):
+            verdict = Verdict.SEPARATE
+        else:
+            verdict = verdict_of(mean, CPU_STRETCH if device.kind == "cpu" else 1.0)
+        overall = Ratio.of(mean, verdict, separate=separate)
+    return Pair(implementation=row.implementation, over=over.implementation, ratios=ratios, overall=overall)
+
+
+def _ratio(point: Point, over: Point, ours: ViewRecords, theirs: ViewRecords) -> Ratio:
+    direct = compare(*(one.processes.get(point.workload, []) for one in (ours, theirs)))
+    if direct.verdict is not Verdict.SEPARATE or direct.value is None:
+        return direct
+    # Measured at different times: the baseline is what both were compared with.
+    if not (point.gain and over.gain and point.gain.known and over.gain.known):
+        return Ratio(value=direct.value, verdict=Verdict.SEPARATE, separate=True)
+    ratio = ratio_of(point.gain, over.gain)
+    few = min(point.processes, over.processes) < FEWEST_PROCESSES
+    return Ratio.of(ratio, Verdict.FEW_PROCESSES if few else verdict_of(ratio), separate=True)
 
 
 def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bool = False) -> Summary:

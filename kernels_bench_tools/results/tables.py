@@ -1,21 +1,26 @@
-"""What tables of results show: the views of a device, the rows of a view, typical times, flags and origins."""
+"""What tables show: views and rows, typical times, flags and origins, failures by reason, and what only records have."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
+from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import CONFIGS, model_keys
-from kernels_bench_tools.records.record import Environment, Flag, Status
+from kernels_bench_tools.records.record import Environment, FirstCall, Flag, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
     Estimate,
     Point,
     Row,
+    Summary,
     Verdict,
     WorkloadSummary,
     geometric_mean_interval,
@@ -305,3 +310,143 @@ def environment_facts(device: Device, environments: Iterable[Environment]) -> li
     return [
         (name, "; ".join(sorted(set(values), key=lambda it: (len(it), it)))) for name, values in found.items()
     ]
+
+
+@dataclass(frozen=True)
+class Details:
+    first_calls: dict[str, FirstCall] = field(default_factory=dict)
+    """First calls by workload, each of the process whose first call took the median time."""
+    conditions: Sequence[tuple[str, str]] = ()
+    """Clocks, power, temperature and sentinels, as name and text."""
+
+
+def device_details(committed: Iterable[Path], made: Iterable[Path]) -> dict[str, Details]:
+    """Return the details of an implementation by the slug of the device.
+
+    On each device, records that this build ``made`` replace ``committed`` ones, as in the summary. Lines that are no records are skipped.
+    """
+    return {slug: _details(found) for slug, found in (_by_device(committed) | _by_device(made)).items()}
+
+
+def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
+    # Records without a device are of an older format, which has none of the details.
+    return grouped(
+        (record.device.slug, record)
+        for file in files
+        for record in read_records(file, on_problem=ignore)
+        if record.lat_ms is not None and record.device is not None
+    )
+
+
+def _details(records: Sequence[Record]) -> Details:
+    calls = grouped(
+        (record.workload, record.first_call) for record in records if record.first_call is not None
+    )
+    first = {
+        workload: sorted(found, key=lambda call: call.first_ms or 0.0)[len(found) // 2]
+        for workload, found in calls.items()
+    }
+    clocks = [record.clocks for record in records if record.clocks is not None]
+    sentinels = grouped(
+        (f"Sentinel {name}", ms)
+        for record in records
+        for name, each in record.sentinels.items()
+        for ms in each
+    )
+    readings: list[tuple[str, str, Sequence[float | None]]] = [
+        ("SM clock", "MHz", [each.sm_mhz for each in clocks]),
+        ("SM clock, lowest sample", "MHz", [each.sm_mhz_min for each in clocks]),
+        ("SM clock, in the stream", "MHz", [each.in_band_mhz for each in clocks]),
+        ("Memory clock", "MHz", [each.memory_mhz for each in clocks]),
+        ("Power, highest", "W", [each.power_w for each in clocks]),
+        ("Temperature", "°C", [each.temperature_c for each in clocks]),
+        *((name, "ms", ms) for name, ms in sentinels.items()),
+    ]
+    conditions = []
+    for name, unit, values in readings:
+        if known := [value for value in values if value]:
+            ends = dict.fromkeys(f"{value:.4g}" for value in (min(known), max(known)))
+            conditions.append((name, f"{' to '.join(ends)} {unit}"))
+    if clocks:
+        reasons = sorted({reason for each in clocks for reason in each.throttle})
+        others = max(each.other_processes for each in clocks)
+        count = len(conditions) - len(sentinels)
+        conditions[count:count] = [
+            ("Throttled by", ", ".join(reasons) or "nothing"),
+            ("Other processes", str(others or "none")),
+        ]
+    return Details(first_calls=first, conditions=conditions)
+
+
+_NUMBER = re.compile(r"-?\d[\d.,]*")
+_CODE = re.compile(r"\[[a-z][a-z-]+\]$")
+"""The code at the end of some reasons: ``[hub-unreachable]``."""
+_WHERE = re.compile(r"; this machine has .*| \(process(es)? [^)]*\)")
+"""Where it failed, which is no other cause."""
+_COMPARED = 120
+"""Characters of a reason that are compared; later ones are details such as shapes."""
+
+
+class FailedResult(NamedTuple):
+    operator: str
+    view: DeviceSummary
+    row: Row
+    point: Point
+
+    @property
+    def reason(self) -> str:
+        return self.point.reason or self.row.reason
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    status: Status
+    reason: str
+    """The most frequent wording; empty if none was recorded."""
+    variants: int
+    """Number of other wordings, such as with other numbers."""
+    rows: Sequence[Sequence[FailedResult]]
+    """The failures by operator, implementation and device."""
+
+    @property
+    def workloads(self) -> int:
+        return sum(map(len, self.rows))
+
+
+def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
+    """Return the failures by reason: those of implementations before those of the machine, the most frequent first.
+
+    Equal reasons share their code, or their beginning without its numbers.
+    """
+    failures = [
+        FailedResult(summary.operator, view, row, point)
+        for summary in summaries
+        for view in summary.devices
+        for row in view.rows
+        # A view that was never run has no workloads; its rows still have reasons.
+        for point in row.points or [Point(workload="", status=row.status, reason=row.reason)]
+        if not point.status.passed
+    ]
+
+    def key(failure: FailedResult) -> tuple[Status, str]:
+        code = _CODE.search(failure.reason)
+        return failure.point.status, code[0] if code else _NUMBER.sub("#", _WHERE.sub("", failure.reason))[
+            :_COMPARED
+        ]
+
+    def order(item: tuple[tuple[Status, str], list[FailedResult]]) -> tuple[bool, int, int, str]:
+        (status, kind), alike = item
+        return not status.failed, list(Status).index(status), -len(alike), kind
+
+    groups = []
+    for (status, _), alike in sorted(
+        grouped((key(failure), failure) for failure in failures).items(), key=order
+    ):
+        reasons = Counter(failure.reason for failure in alike)
+        rows = grouped(
+            ((failure.operator, failure.row.implementation, failure.view.device.slug), failure)
+            for failure in alike
+        )
+        reason = reasons.most_common(1)[0][0]
+        groups.append(FailureGroup(status, reason, len(reasons) - 1, list(rows.values())))
+    return groups

@@ -12,7 +12,7 @@ from kernels_bench_tools.cli.run import comparison_table
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.rows import Comparison
+from kernels_bench_tools.results.summary import Comparison
 
 
 @pytest.fixture

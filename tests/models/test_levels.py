@@ -3,7 +3,7 @@
 import pytest
 
 from kernels_bench_tools.models.baseline import L1, L2, L3, L4
-from kernels_bench_tools.report.imports import imports_of_models
+from kernels_bench_tools.results.models import imports_of_models
 
 USES = {module.class_name: {one.class_name for one in used} for module, used in imports_of_models().items()}
 

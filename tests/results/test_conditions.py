@@ -7,7 +7,7 @@ from builds import latency
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record
-from kernels_bench_tools.results.conditions import device_details
+from kernels_bench_tools.results.tables import device_details
 
 GPU, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.summary import Pair, Verdict
-from kernels_bench_tools.results.rows import reversed_pair
 from kernels_bench_tools.results.sources import Source
-from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.results.summary import reversed_pair, summarize
 
 FIRST = {"ceilings": {"read": 4337.0}, "ts": "2026-11-20T10:00:00Z"}
 SECOND = {"ceilings": {"read": 4500.0}, "ts": "2026-11-22T10:00:00Z"}

@@ -3,8 +3,8 @@
 import pytest
 from builds import latency
 
+from kernels_bench_tools.cli.record import merge_rows
 from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
-from kernels_bench_tools.results.recording import merge_rows
 
 
 def rows(text: str, run: str = "r", earlier: int = 0) -> list[Record]:

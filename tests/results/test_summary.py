@@ -14,9 +14,8 @@ from kernels_bench_tools.records.record import (
     device_of,
 )
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.rows import compare_records
 from kernels_bench_tools.results.sources import Source
-from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.results.summary import compare_records, summarize
 
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
 
