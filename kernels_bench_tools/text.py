@@ -145,7 +145,6 @@ def plural(count: int, word: str, ending: str = "s") -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text, as a long list of names is written."""
     return tuple(text.split())
 
 

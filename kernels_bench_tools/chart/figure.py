@@ -188,7 +188,6 @@ def printable(text: str) -> str:
 
 
 def view_title(view: DeviceSummary) -> str:
-    """Return the device and the view's title."""
     return printable(" · ".join(filter(None, (view.device.name, view.view))))
 
 

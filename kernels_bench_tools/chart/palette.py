@@ -22,8 +22,6 @@ _SLOTS = len(COLOURS) * len(DASHES)
 
 
 class Style(NamedTuple):
-    """How a line is drawn."""
-
     colour: str
     marker: str
     dashes: str | tuple[float, tuple[float, ...]]

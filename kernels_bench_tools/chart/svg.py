@@ -42,8 +42,6 @@ class Series(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A panel as an ``<svg>`` element."""
-
     svg: str
     height: float
 

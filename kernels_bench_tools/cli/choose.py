@@ -334,7 +334,6 @@ def _label(task: TaskChoice) -> str:
 
 
 def _prediction(choices: PhaseChoice) -> str:
-    """Return what all choices give together."""
     if (found := choices.prediction) is None:
         return "predicted: nothing, as no kernel was measured with its own shape"
     calls = plural(sum(task.calls for task in choices.tasks), "call")

@@ -77,8 +77,6 @@ def compare(
 
 
 def place_of(project: Project) -> Place:
-    """Return where states of a project are found."""
-
     def read_code(name: str, data: bytes) -> dict[str, str]:
         notebook = survey_notebook(replace(project, variants={name: data}), project.root / name)
         return {cell.id: cell.code for cell in notebook.cells}

@@ -135,7 +135,6 @@ def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
 def _measure_all(
     requests: Sequence[ProblemRequest], output: Path, processes: int, timeout: float
 ) -> list[_Row]:
-    """Measure what has no records, and tell how far it is."""
     rows, stored = [], 0
     for number, request in enumerate(requests, start=1):
         path = output / request.implementation / f"{request.name}.jsonl"

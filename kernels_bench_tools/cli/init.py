@@ -171,7 +171,6 @@ harness = {project.harness.setting()}
 
 
 def _texts(project: Project, operator: str) -> dict[str, str]:
-    """Return the notebooks and the module of the new project: path to text."""
     texts = {"index.md": filled("project/index.md", title=project.title)}
     if operator != _OWN:
         return texts | built_in_texts(operator)

@@ -197,7 +197,6 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
 
 
 def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
-    """Print the kernels of all phases, or all modules of one."""
     if phase:
         tasks.phases = [tasks.phase(phase)]
     if json:

@@ -25,7 +25,6 @@ from kernels_bench_tools.text import few, plural, visible, wrapped
 
 
 def print_json(data: Any) -> None:
-    """Print ``data`` as JSON on one line."""
     print(visible(msgspec.json.encode(data).decode()))
 
 
@@ -71,7 +70,6 @@ def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
 
 
 def cell_data(name: str, cell: CellRun) -> dict[str, Any]:
-    """Return what ``--json`` prints of a cell."""
     return {
         "cell": name,
         "status": cell.status,
@@ -158,7 +156,6 @@ def notebook_records(project: Project, build: BuildRun, path: str) -> list[Recor
 
 
 def count_processes(records: Iterable[Record]) -> int:
-    """Return in how many processes the records were measured."""
     return len({record.process for record in records if record.outcome.ran})
 
 

@@ -48,8 +48,6 @@ def make_progress(*, verbose: bool = False, figures_of: Collection[str] = ()) ->
 
 
 class PlainProgress(Progress):
-    """One line per event, for logs and pipes."""
-
     def __init__(self, *, verbose: bool = False, figures_of: Collection[str] = ()) -> None:
         self._verbose = verbose
         self._figures_of = figures_of

@@ -150,8 +150,6 @@ def _baselines_of(project: Project, name: str) -> list[str]:
 
 @dataclass
 class CellResult:
-    """A cell that was run, with what it is compared with."""
-
     project: Project
     result: BuildRun
     baselines: Sequence[str]

@@ -20,8 +20,6 @@ WORST_LAST = (
 
 
 class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How the workloads of a cell ended, over all its processes."""
-
     workloads: dict[Status, int] = msgspec.field(default_factory=dict)
     """How many workloads have a status."""
     reasons: dict[Status, str] = msgspec.field(default_factory=dict)

@@ -62,8 +62,6 @@ _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a cell wrote."""
-
     name: str
     notebook: str
     cell: str
@@ -129,8 +127,6 @@ def linked_files(root: Path, notebook: NotebookRun, repository: str) -> Iterator
 
 @dataclass(frozen=True)
 class CsvTable:
-    """The beginning of a CSV file."""
-
     header: list[str]
     numeric: list[bool]
     """For each column, whether it holds only numbers; these are shown with six digits."""
@@ -176,8 +172,6 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class ArtifactPreview:
-    """An artifact as a page shows it."""
-
     name: str
     url: str
     """Empty if the file is missing."""

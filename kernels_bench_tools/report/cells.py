@@ -45,8 +45,6 @@ class Part:
 
 @dataclass
 class Body:
-    """A notebook's text."""
-
     title: Markup | None = None
     """The notebook's first heading, which becomes the page's."""
     title_id: str = ""
@@ -120,8 +118,6 @@ class CellSection:
 
 @dataclass(frozen=True)
 class CellViews:
-    """The cells and artifacts of a notebook, as its page shows them."""
-
     page: Page
     root: Path
     paths: SitePaths
@@ -134,7 +130,6 @@ class CellViews:
         return preview(found[-1], self.page) if found else ArtifactPreview(name, "", "", "file")
 
     def cell(self, cell: CellRun) -> CellSection:
-        """Return a cell with its code, logs and artifacts."""
         from kernels_bench_tools.report.markup import highlighted  # imports Pygments
 
         artifacts = [artifact for artifact in self.artifacts if artifact.cell == cell.id]

@@ -23,8 +23,6 @@ from kernels_bench_tools.report.paths import FRONT, REPORT, stays_inside
 
 @dataclass(frozen=True)
 class RenderedFile:
-    """A file of the site that is rendered."""
-
     key: str
     """Digest of everything that it is made from."""
     render: Callable[[], bytes]

@@ -67,7 +67,6 @@ def _formatter() -> HtmlFormatter[str]:
 
 
 def highlight_styles() -> str:
-    """Return the style sheet of highlighted code, dark and light."""
     dark = _rules(_DARK, ".highlight")
     system = _light(":root:not([data-theme=dark]) .highlight")
     chosen = _light(":root[data-theme=light] .highlight")

@@ -63,7 +63,6 @@ class Implementation:
 
     @property
     def family(self) -> str:
-        """Its family, such as ``hf-kernels``."""
         return self.notebook.front.family if self.notebook else self.rows[0][1].family if self.rows else ""
 
     @property
@@ -78,8 +77,6 @@ class Implementation:
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """An operator's notebooks, artifacts and summary."""
-
     folder: str
     title: str
     description: str
@@ -143,7 +140,6 @@ class OperatorReport:
 
     @cached_property
     def devices(self) -> list[DeviceResults]:
-        """Its results by device; empty without a summary."""
         return by_device(self.views)
 
     def is_stale(self, row: Row) -> bool:
@@ -217,7 +213,6 @@ def implementation_id(notebook: NotebookRun) -> str:
 
 
 def notebook_title(notebook: NotebookRun) -> str:
-    """Return a notebook's title, or one made from its path."""
     stem = implementation_id(notebook)
     folder = posixpath.basename(posixpath.dirname(notebook.path))
     return notebook.front.title or title_from_name(folder if stem == "index" and folder else stem)

@@ -82,8 +82,6 @@ class Links:
 
 @dataclass
 class Page:
-    """A page while it is rendered."""
-
     path: str
     links: Links
     taken: set[str] = field(default_factory=lambda: {"main"})

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that pages are made from."""
-
     build: BuildRun
     root: Path
     paths: SitePaths
@@ -79,7 +77,6 @@ class Site:
     history: History | None = None
 
     def operator_of(self, path: str) -> OperatorReport | None:
-        """Return the operator that a notebook or a page belongs to."""
         folder = operator_of(path) or posixpath.dirname(path)
         return next((operator for operator in self.operators if operator.folder == folder), None)
 
@@ -161,7 +158,6 @@ def render(
 
 
 def front_page(site: Site) -> str:
-    """Return the front page: its prose, the contents and a section for each operator."""
     notebook = next((one for one in site.build.notebooks if one.path == "index.md"), None)
     notebook = notebook or blank_notebook(site.build.project.title, path="index.md")
     page, views, body = _open(site, notebook)
@@ -347,7 +343,6 @@ def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
 
 
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
-    """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
     rows, name = operator.rows_of(notebook), implementation_id(notebook)
     commands = [*_commands(notebook.path, rows)] or [f"kbt run {notebook.path}"]
@@ -530,7 +525,6 @@ def device_page(site: Site, device: ReportDevice) -> str:
 
 
 def method_page(site: Site) -> str:
-    """Return the page that explains how times are measured and what each term means."""
     documented = (site.root / "docs/measuring.md").is_file()
     return _generated(
         site,
@@ -613,7 +607,6 @@ def not_found_page(site: Site) -> str:
 
 
 def highlighting_styles() -> str:
-    """Return the style sheet of code."""
     from kernels_bench_tools.report.markup import highlight_styles  # imports markdown-it and Pygments
 
     return highlight_styles()

@@ -48,7 +48,6 @@ def model_file(key: str, suffix: str = "html") -> str:
 
 
 def effects_file(key: str) -> str:
-    """Return the CSV file of what implementations change in a model."""
     return f"models/{key}-effects.csv"
 
 
@@ -78,7 +77,6 @@ def template_folder() -> Path:
 
 
 def static_files() -> dict[str, bytes]:
-    """Return the style sheet and the script of all pages, by site path."""
     folder = template_folder() / "static"
     return {f"static/{path.name}": path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 

@@ -57,8 +57,6 @@ def read_report(path: Path) -> Report:
 
 
 class Place(NamedTuple):
-    """Where states of a project are found."""
-
     root: Path
     operators: Sequence[str]
     """The ids of its operators."""
@@ -69,8 +67,6 @@ class Place(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What one of two states has of rows."""
-
     files: Mapping[str, bytes] = {}
     """Files of records, and notebooks of implementations, by path."""
     points: Mapping[RowName, Measured] = {}

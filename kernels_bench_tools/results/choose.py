@@ -249,8 +249,6 @@ def _is_tie(other: Point, best: Point, stretch: float) -> bool:
 
 
 class Measurements:
-    """What the summaries of operators have of the forward passes on a device."""
-
     def __init__(self, summaries: Mapping[str, Summary], device: str) -> None:
         self.summaries = summaries
         self.device = device
@@ -272,7 +270,6 @@ class Measurements:
         return max(self.all_equal(operator, wanted), key=order, default=None)
 
     def all_equal(self, operator: str, wanted: Workload) -> Sequence[Measured]:
-        """Return all such workloads."""
         return self._equal.get(operator, {}).get(_compared(wanted), ())
 
     def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, Measured]]:

@@ -92,8 +92,6 @@ Facts = Mapping[CauseKind, Mapping[str, str | float]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, measured once."""
-
     status: Status
     estimate: Estimate | None
     """The time in ms."""
@@ -143,7 +141,6 @@ def measured(version: Version, harness: str = "") -> Measured:
 
 
 def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
-    """Return what a report says of a row."""
     about = next((one for one in view.workloads if one.name == point.workload), WorkloadSummary(name=""))
     axes = {**about.axes, "dtype": about.dtype}
     timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
@@ -155,7 +152,6 @@ def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
 
 
 def points_of(summaries: Iterable[Summary]) -> dict[RowName, Measured]:
-    """Return the rows of a report."""
     rows = ((one.operator, view, row) for one in summaries for view in one.devices for row in view.rows)
     return {
         RowName(operator, row.implementation, view.device.slug, point.workload): measured_point(
@@ -260,7 +256,6 @@ class Step:
         return "; ".join(filter(None, [*parts, self.why]))
 
     def as_data(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
         data: dict[str, Any] = {**self.row._asdict(), "change": self.kind, "floor": self.floor}
         data |= {
             "causes": [one._asdict() for one in self.causes],
@@ -437,7 +432,6 @@ def harness_then(repository: Repository, versions: Iterable[Version]) -> dict[st
 
 
 def rows_of(records: Sequence[Record]) -> dict[str, Version]:
-    """Return the rows of a file of records by workload."""
     packages = {record.run: record.provenance.packages for record in reversed(records)}
     return {name: Version(own, packages[own[0].run]) for name, own in by_workload(records)[0].items()}
 

@@ -34,8 +34,6 @@ class _Stored(msgspec.Struct):
 
 
 class _Summaries(msgspec.Struct):
-    """The summaries of the last build, by operator."""
-
     operators: dict[str, _Stored] = {}
 
 

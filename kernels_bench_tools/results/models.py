@@ -80,8 +80,6 @@ class Call:
 
 @dataclass
 class ModuleNode:
-    """A module in the tree of a model."""
-
     path: str
     """Path of the module, relative to the module that contains it."""
     level: int

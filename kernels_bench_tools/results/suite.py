@@ -70,8 +70,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SuiteReport(msgspec.Struct, kw_only=True):
-    """A suite on every device with records of it."""
-
     name: str
     title: str
     rows: list[SuiteRow]
