@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
@@ -310,6 +310,31 @@ class Summary(msgspec.Struct, kw_only=True):
     title: str
     devices: list[DeviceSummary]
     """GPUs first, then CPUs, each sorted by slug; the views of a device are adjacent."""
+
+
+class Result(NamedTuple):
+    """A point, and what it belongs to."""
+
+    operator: str
+    view: DeviceSummary
+    row: Row
+    workload: WorkloadSummary
+    point: Point
+
+    @property
+    def reason(self) -> str:
+        return self.point.reason or self.row.reason
+
+
+def results_of(summaries: Iterable[Summary]) -> Iterator[Result]:
+    """Yield every point; for a row of a view without workloads a nameless one with the row's reason."""
+    for operator, view in ((summary.operator, view) for summary in summaries for view in summary.devices):
+        for row in view.rows:
+            if not view.workloads:
+                point = Point(workload="", status=row.status, reason=row.reason)
+                yield Result(operator, view, row, WorkloadSummary(name=""), point)
+            for workload, point in zip(view.workloads, row.points, strict=True):
+                yield Result(operator, view, row, workload, point)
 
 
 class Report(msgspec.Struct, kw_only=True):

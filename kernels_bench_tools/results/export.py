@@ -7,19 +7,18 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernels_bench_tools.records.outcome import flag_words
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
-    Point,
     Report,
-    Row,
+    Result,
     Summary,
     Verdict,
-    WorkloadSummary,
+    results_of,
 )
 from kernels_bench_tools.results.metrics import (
     csv_metrics,
@@ -36,14 +35,7 @@ _DIGITS = 6
 """Significant digits of numbers, more than any timer's."""
 
 
-class Cell(NamedTuple):
-    view: DeviceSummary
-    row: Row
-    workload: WorkloadSummary
-    point: Point
-
-
-Columns = dict[str, Callable[[Cell], Value]]
+Columns = dict[str, Callable[[Result], Value]]
 _FIRST: Columns = {
     "Implementation": lambda it: it.row.title,
     "Impl ID": lambda it: it.row.implementation,
@@ -92,30 +84,18 @@ def latency_csv(summary: Summary) -> str:
         for metric in csv_metrics()
     }
     columns = _FIRST | axes | _TIMES | metrics | _LAST
-    return csv_text([*columns], ([value(cell) for value in columns.values()] for cell in _cells(summary)))
+    return csv_text([*columns], ([value(one) for value in columns.values()] for one in results_of([summary])))
 
 
-def _cells(summary: Summary) -> Iterator[Cell]:
-    """Yield every point; for a row of a view without workloads a nameless one with the row's reason."""
-    for view in summary.devices:
-        for row in view.rows:
-            for workload, point in zip(view.workloads, row.points, strict=True):
-                yield Cell(view, row, workload, point)
-            if not view.workloads:
-                point = Point(workload="", status=row.status, reason=row.reason)
-                yield Cell(view, row, WorkloadSummary(name=""), point)
-
-
-def _passed(report: Report) -> Iterator[tuple[str, Cell]]:
-    """Yield the correct times of a report, each with its operator."""
-    cells = ((summary.operator, cell) for summary in report.operators for cell in _cells(summary))
-    return (one for one in cells if one[1].point.status is Status.OK and one[1].point.p50_ms)
+def _passed(report: Report) -> Iterator[Result]:
+    """Yield the correct times of a report."""
+    return (one for one in results_of(report.operators) if one.point.status is Status.OK and one.point.p50_ms)
 
 
 def bencher_metrics(report: Report) -> dict[str, dict[str, dict[str, float]]]:
     """Return the times in Bencher's metric format, whose latencies are nanoseconds."""
     found = {}
-    for operator, (view, row, _, point) in _passed(report):
+    for operator, view, row, _, point in _passed(report):
         values = {"value": point.p50_ms, "lower_value": point.ci_low_ms, "upper_value": point.ci_high_ms}
         latency = {name: round(value * 1e6, 3) for name, value in values.items() if value is not None}
         name = f"{operator}/{row.implementation} {point.workload} {view.device.slug}"
@@ -126,7 +106,7 @@ def bencher_metrics(report: Report) -> dict[str, dict[str, dict[str, float]]]:
 def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
     """Return the times in the format of PyTorch's benchmark database, a record for each."""
     found = []
-    for operator, (view, row, workload, point) in _passed(report):
+    for operator, view, row, workload, point in _passed(report):
         device, versions = view.device, {"torch": row.environment.torch, "triton": row.environment.triton}
         about = {
             "device": device.slug,

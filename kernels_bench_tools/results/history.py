@@ -32,12 +32,9 @@ from kernels_bench_tools.records.summary import (
     SMALLEST_EFFECT,
     CauseKind,
     ChangeKind,
-    DeviceSummary,
     Estimate,
-    Point,
-    Row,
     Summary,
-    WorkloadSummary,
+    results_of,
 )
 from kernels_bench_tools.results.compare import apart, by_workload, estimate, is_disturbed, readings
 from kernels_bench_tools.stats import ratio_of, student, student_tail
@@ -140,27 +137,18 @@ def measured(version: Version, harness: str = "") -> Measured:
     return Measured(status, estimate(records), len(records), first.ts, facts, on_cpu)
 
 
-def measured_point(view: DeviceSummary, row: Row, point: Point) -> Measured:
-    about = next((one for one in view.workloads if one.name == point.workload), WorkloadSummary(name=""))
-    axes = {**about.axes, "dtype": about.dtype}
-    timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
-    facts = _facts(row.environment, row.provenance, axes, timing, "")
-    facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
-    return Measured(
-        point.status, point.latency, point.processes, point.measured, facts, view.device.kind == "cpu"
-    )
-
-
 def points_of(summaries: Iterable[Summary]) -> dict[RowName, Measured]:
-    rows = ((one.operator, view, row) for one in summaries for view in one.devices for row in view.rows)
-    return {
-        RowName(operator, row.implementation, view.device.slug, point.workload): measured_point(
-            view, row, point
-        )
-        for operator, view, row in rows
-        for point in row.points
-        if point.status is not Status.ABSENT
-    }
+    found = {}
+    for operator, view, row, about, point in results_of(summaries):
+        if about.name and point.status is not Status.ABSENT:
+            axes = {**about.axes, "dtype": about.dtype}
+            timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
+            facts = _facts(row.environment, row.provenance, axes, timing, "")
+            facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
+            of_point = (point.status, point.latency, point.processes, point.measured)
+            name = RowName(operator, row.implementation, view.device.slug, point.workload)
+            found[name] = Measured(*of_point, facts, view.device.kind == "cpu")
+    return found
 
 
 def _facts(

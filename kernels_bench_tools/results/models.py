@@ -27,7 +27,7 @@ from kernels_bench_tools.records.model import (
     read_model_tasks,
 )
 from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
-from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
+from kernels_bench_tools.records.summary import Result, Summary, WorkloadSummary
 from kernels_bench_tools.results.export import Value, csv_text
 from kernels_bench_tools.text import deviation
 
@@ -41,12 +41,6 @@ _CSV_COLUMNS = (
     *("device", "workload", "implementation", "p50_ms", "speedup", "speedup_low", "speedup_high", "verdict"),
     *("calls_ms", "share"),
 )
-
-
-class Result(NamedTuple):
-    view: DeviceSummary
-    row: Row
-    point: Point
 
 
 @dataclass(frozen=True)
@@ -221,7 +215,8 @@ class ModelReport:
                     view = next(view for view in views if (view.device.slug, view.key) == key)
                     row = next(row for row in view.rows if row.implementation == choice.implementation)
                     point = next(point for point in row.points if point.workload == choice.workload)
-                    results[one.device] = Result(view, row, point)
+                    about = next(about for about in view.workloads if about.name == choice.workload)
+                    results[one.device] = Result(choice.operator, view, row, about, point)
             operator = operator_of_module(task.module)
             yield Call(
                 task,
@@ -320,7 +315,7 @@ def calls_csv(model: ModelReport) -> bytes:
         task = call.task
         about: list[Value] = [ranks, phase.phase.name, task.module, "; ".join(task.paths)]
         about += ["; ".join(task.inputs), task.calls, call.operator]
-        for device, (_, row, point) in call.results.items():
+        for device, (_, _, row, _, point) in call.results.items():
             yield [
                 *(*about, device, point.workload, row.implementation, point.p50_ms),
                 *(point.speedup, point.speedup_low, point.speedup_high, point.verdict.value),

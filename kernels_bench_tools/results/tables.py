@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.device import Device
@@ -19,11 +18,13 @@ from kernels_bench_tools.records.summary import (
     DeviceSummary,
     Estimate,
     Point,
+    Result,
     Row,
     Summary,
     Verdict,
     WorkloadSummary,
     geometric_mean_interval,
+    results_of,
 )
 from kernels_bench_tools.text import grouped, size
 
@@ -387,17 +388,6 @@ _COMPARED = 120
 """Characters of a reason that are compared; later ones are details such as shapes."""
 
 
-class FailedResult(NamedTuple):
-    operator: str
-    view: DeviceSummary
-    row: Row
-    point: Point
-
-    @property
-    def reason(self) -> str:
-        return self.point.reason or self.row.reason
-
-
 @dataclass(frozen=True)
 class FailureGroup:
     status: Status
@@ -405,7 +395,7 @@ class FailureGroup:
     """The most frequent wording; empty if none was recorded."""
     variants: int
     """Number of other wordings, such as with other numbers."""
-    rows: Sequence[Sequence[FailedResult]]
+    rows: Sequence[Sequence[Result]]
     """The failures by operator, implementation and device."""
 
     @property
@@ -418,30 +408,19 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
 
     Equal reasons share their code, or their beginning without its numbers.
     """
-    failures = [
-        FailedResult(summary.operator, view, row, point)
-        for summary in summaries
-        for view in summary.devices
-        for row in view.rows
-        # A view that was never run has no workloads; its rows still have reasons.
-        for point in row.points or [Point(workload="", status=row.status, reason=row.reason)]
-        if not point.status.passed
-    ]
 
-    def key(failure: FailedResult) -> tuple[Status, str]:
+    def key(failure: Result) -> tuple[Status, str]:
         code = _CODE.search(failure.reason)
-        return failure.point.status, code[0] if code else _NUMBER.sub("#", _WHERE.sub("", failure.reason))[
-            :_COMPARED
-        ]
+        alike = code[0] if code else _NUMBER.sub("#", _WHERE.sub("", failure.reason))[:_COMPARED]
+        return failure.point.status, alike
 
-    def order(item: tuple[tuple[Status, str], list[FailedResult]]) -> tuple[bool, int, int, str]:
+    def order(item: tuple[tuple[Status, str], list[Result]]) -> tuple[bool, int, int, str]:
         (status, kind), alike = item
         return not status.failed, list(Status).index(status), -len(alike), kind
 
     groups = []
-    for (status, _), alike in sorted(
-        grouped((key(failure), failure) for failure in failures).items(), key=order
-    ):
+    failures = grouped((key(one), one) for one in results_of(summaries) if not one.point.status.passed)
+    for (status, _), alike in sorted(failures.items(), key=order):
         reasons = Counter(failure.reason for failure in alike)
         rows = grouped(
             ((failure.operator, failure.row.implementation, failure.view.device.slug), failure)
