@@ -29,33 +29,18 @@ from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.results.views import view_of
-from kernels_bench_tools.text import did_you_mean, grouped, plural, table, title_from_name, visible, wrapped
+from kernels_bench_tools.text import (
+    did_you_mean,
+    few,
+    grouped,
+    plural,
+    table,
+    title_from_name,
+    visible,
+    wrapped,
+)
 
 NOT_MEASURED, STALE = "not measured", "stale"
-
-
-class Coverage(msgspec.Struct, kw_only=True):
-    """The committed records of one implementation on one device, in one mode, for one workload set."""
-
-    operator: str
-    implementation: str
-    device: str
-    mode: str
-    set: str
-    """Empty for records that apply to all workloads."""
-    rows: int
-    """Number of records, of all processes; 0 if it was not measured."""
-    workloads: int
-    """Number of workloads with a record."""
-    measured: int
-    """Number of workloads with a latency that can be ranked."""
-    processes: int
-    date: str
-    """Day of the oldest record."""
-    stale: bool
-    """Whether the code of the cell changed after some of it was measured."""
-    others: dict[str, int]
-    """Number of workloads without a rankable latency, by status."""
 
 
 def list_notebooks(
@@ -87,11 +72,11 @@ def list_notebooks(
     notebooks = survey_notebooks(project, chosen)
     if records:
         rows = list(find_coverage(notebooks))
-        known = sorted({row.device for row in rows})
+        known = sorted({row["device"] for row in rows})
         if device and device not in known:
             hint = did_you_mean(device, known, f"Devices with records: {', '.join(known)}" if known else "")
             raise ProjectError(f"--device {device}", "has no records here", "The slug of a device", hint)
-        _print_coverage([row for row in rows if device in {"", row.device}], json)
+        _print_coverage([row for row in rows if device in {"", row["device"]}], json)
         return
     listed = [
         {
@@ -115,10 +100,11 @@ def list_notebooks(
         _print_list(listed, others)
 
 
-def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
-    """Yield what is recorded of these implementations.
+def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[dict[str, Any]]:
+    """Yield the committed records of each implementation on a device, in a mode, for a workload set.
 
-    What is recorded of another implementation of the operator only is yielded with no rows.
+    What is recorded of another implementation of the operator only is yielded with no rows. Records that apply to all
+    workloads have no set; ``stale`` is whether the code changed since, ``others`` how many workloads cannot be ranked.
     """
     from kernels_bench_tools.results.compare import by_workload, merge  # and numpy
 
@@ -146,53 +132,53 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
             processes, whole = by_workload(records)
             merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
             origins = {each.provenance.code_digest: each.provenance for each in records if each.outcome.ran}
-            yield Coverage(
-                operator=notebook.operator,
-                implementation=name,
-                device=device,
-                mode=mode,
-                set=workload_set,
-                rows=len(records),
-                workloads=len(processes),
-                measured=sum(entry.outcome.passed for entry in merged),
-                processes=count_processes(records),
-                date=min((each.ts for each in records), default="")[:10],
-                stale=any(has_other_code(origin, code) for origin in origins.values()),
-                others=Counter(entry.outcome.value for entry in merged if entry.outcome is not Status.OK),
-            )
+            yield {
+                "operator": notebook.operator,
+                "implementation": name,
+                "device": device,
+                "mode": mode,
+                "set": workload_set,
+                "rows": len(records),
+                "workloads": len(processes),
+                "measured": sum(entry.outcome.passed for entry in merged),
+                "processes": count_processes(records),
+                "date": min((each.ts for each in records), default="")[:10],
+                "stale": any(has_other_code(origin, code) for origin in origins.values()),
+                "others": Counter(entry.outcome.value for entry in merged if entry.outcome is not Status.OK),
+            }
 
 
-def _print_coverage(rows: list[Coverage], json: bool) -> None:
+def _print_coverage(rows: list[dict[str, Any]], json: bool) -> None:
     if json:
         print_json({"records": rows})
         return
-    for device, covered in sorted(grouped((row.device, row) for row in rows).items()):
+    for device, covered in sorted(grouped((row["device"], row) for row in rows).items()):
         print_heading(device)
         lines = [["implementation", "set", "measured", "processes", "since", "remark"]]
         operator = ""
         for row in covered:
-            if row.operator != operator:
-                operator = row.operator
+            if row["operator"] != operator:
+                operator = row["operator"]
                 lines.append([operator, *[""] * (len(lines[0]) - 1)])
-            remarks = [] if row.rows else [NOT_MEASURED]
-            remarks += [STALE] * row.stale
+            remarks = [] if row["rows"] else [NOT_MEASURED]
+            remarks += [STALE] * row["stale"]
             remarks += [
-                f"{count} " * (row.workloads > 0) + Status(status).label
-                for status, count in row.others.items()
+                f"{count} " * (row["workloads"] > 0) + Status(status).label
+                for status, count in row["others"].items()
             ]
             lines.append(
                 [
-                    f"  {row.implementation}",
-                    (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
-                    f"{row.measured} of {row.workloads}" if row.workloads else "-",
-                    str(row.processes or "-"),
-                    row.date or "-",
+                    f"  {row['implementation']}",
+                    (row["set"] or "all") + ("" if row["mode"] == FORWARD else f" {row['mode']}"),
+                    f"{row['measured']} of {row['workloads']}" if row["workloads"] else "-",
+                    str(row["processes"] or "-"),
+                    row["date"] or "-",
                     ", ".join(remarks),
                 ]
             )
         _print_table(lines, whole={0, 1})
         print()
-    stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
+    stale, missing = sum(row["stale"] for row in rows), sum(not row["rows"] for row in rows)
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
 
 
@@ -230,13 +216,8 @@ def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
                     [f"  {entry['implementation']:<{longest}}  {facts[0] if facts else ''}", *facts[1:]]
                 )
             )
-            devices = entry["recorded"]
-            for shown in range(len(devices), -1, -1):
-                more = [plural(len(devices) - shown, "device")] * (shown < len(devices))
-                text = visible(f"{'; ' * bool(facts)}records of {', '.join([*devices[:shown], *more])}")
-                if devices and len(line) + len(text) <= terminal_width():
-                    line += text
-                    break
+            if devices := entry["recorded"]:
+                line += visible(f"{'; ' * bool(facts)}records of {few(devices)}")
             print(line.rstrip())
     print(f"\n{plural(len(found), 'operator')}, {plural(len(listed), 'implementation')}")
     if others:

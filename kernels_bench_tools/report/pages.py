@@ -181,7 +181,7 @@ def front_page(site: Site) -> str:
         devices=[one.device for one in site.devices],
         device_choices=[(one.device.slug, one.device.name) for one in site.devices],
         charts={
-            one.folder: page.url(paths.front_charts(one.folder))
+            one.folder: page.url(paths.script(f"{one.folder}/front.html", "charts"))
             for one in site.operators
             if one.chart and one.chart.panels
         },
@@ -259,8 +259,8 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
         latency=chart,
         charts={panel.view: figure for panel, figure in chart.panels} if chart else {},
         choices={name: text for name, text in charts(shown.views).items() if name in drawn},
-        charts_url=page.url(paths.charts_script(page.path)),
-        pairs_url=page.url(paths.pairs_script(page.path)),
+        charts_url=page.url(paths.script(page.path, "charts")),
+        pairs_url=page.url(paths.script(page.path, "pairs")),
         compared={
             row.implementation: row.title for view in shown.views if view.pairs for row in measured_rows(view)
         },
@@ -490,7 +490,7 @@ def model_page(site: Site, key: str) -> str:
         is_stale=lambda summary: summary.has_other_code(code),
         ladders=ladders,
         effects_id=EFFECTS,
-        effects_url=page.url(paths.effects_file(key)),
+        effects_url=page.url(paths.model_file(f"{key}-effects", "csv")),
     )
 
 

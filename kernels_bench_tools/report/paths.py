@@ -47,23 +47,9 @@ def model_file(key: str, suffix: str = "html") -> str:
     return posixpath.join(posixpath.dirname(MODELS), f"{key}.{suffix}")
 
 
-def effects_file(key: str) -> str:
-    return f"models/{key}-effects.csv"
-
-
-def charts_script(page: str) -> str:
-    """Return the script with the charts of a page's other metrics."""
-    return f"{posixpath.splitext(page)[0]}.charts.js"
-
-
-def front_charts(folder: str) -> str:
-    """Return the script with those charts of an operator that the front page shows."""
-    return posixpath.join(folder, "front.charts.js")
-
-
-def pairs_script(page: str) -> str:
-    """Return the script with the comparisons of any two implementations on a page."""
-    return f"{posixpath.splitext(page)[0]}.pairs.js"
+def script(page: str, kind: str) -> str:
+    """Return a script of a page: ``charts`` of its other metrics, or ``pairs``, any two implementations compared."""
+    return f"{posixpath.splitext(page)[0]}.{kind}.js"
 
 
 def operator_records(folder: str) -> str:

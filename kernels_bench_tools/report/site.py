@@ -32,12 +32,9 @@ from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.pages import Site
 from kernels_bench_tools.report.paths import (
     SitePaths,
-    charts_script,
-    effects_file,
-    front_charts,
     model_file,
     operator_records,
-    pairs_script,
+    script,
     static_files,
 )
 from kernels_bench_tools.results.effects import Effects, effects_csv
@@ -186,17 +183,23 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         found[model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
         found[model_file(key, "json")] = measuring, partial(_model_file, site, key, imports_json)
         if site.effects.files_of(key):
-            found[effects_file(key)] = "", partial(_effects_csv, site, key)
+            found[model_file(f"{key}-effects", "csv")] = "", partial(_effects_csv, site, key)
 
     shown = {"index.md"}
     for operator in site.operators:
         key = operators[operator.folder]
         found[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
-            found[charts_script(path)] = key, partial(pages.charts_script, operator, Page(path, site.links))
-            found[pairs_script(path)] = key, partial(pages.pairs_script, operator, path)
+            found[script(path, "charts")] = (
+                key,
+                partial(pages.charts_script, operator, Page(path, site.links)),
+            )
+            found[script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
         if operator.figures:
-            found[front_charts(operator.folder)] = key, partial(pages.front_charts, site, operator)
+            found[script(f"{operator.folder}/front.html", "charts")] = (
+                key,
+                partial(pages.front_charts, site, operator),
+            )
         found[operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
         for kind, path in operator.further_pages.items():
             found[path] = key, partial(pages.operator_page, site, operator, kind)
