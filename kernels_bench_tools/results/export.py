@@ -107,30 +107,30 @@ def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
     """Return the times in the format of PyTorch's benchmark database, a record for each."""
     found = []
     for operator, view, row, workload, point in _passed(report):
-        device, versions = view.device, {"torch": row.environment.torch, "triton": row.environment.triton}
-        about = {
-            "device": device.slug,
-            "workload": point.workload,
-            "measured": point.measured,
-            **workload.axes,
-        }
+        device, environment = view.device, row.environment
+        about = {"device": device.slug, "workload": point.workload, "measured": point.measured}
         ends = {"low": point.ci_low_ms, "high": point.ci_high_ms, "processes": point.processes}
         gpu = {"gpu_info": device.name, "gpu_count": 1} if device.kind != "cpu" else {"cpu_info": device.name}
+        versions = {"torch": environment.torch, "triton": environment.triton}
         benchmark = {"name": report.title, "mode": workload.mode or "fwd", "dtype": workload.dtype}
         found.append(
             {
-                "benchmark": {**benchmark, "extra_info": {name: str(one) for name, one in about.items()}},
+                "benchmark": {**benchmark, "extra_info": _texts({**about, **workload.axes})},
                 "model": {"name": operator, "type": "micro-benchmark", "backend": row.implementation},
                 "metric": {
                     "name": "latency_ms",
                     "benchmark_values": [point.p50_ms],
-                    "extra_info": {name: str(one) for name, one in ends.items() if one is not None},
+                    "extra_info": _texts(ends),
                 },
                 "runners": [{"name": device.slug, "type": device.kind, **gpu}],
                 "dependencies": {name: {"version": one} for name, one in versions.items() if one},
             }
         )
     return found
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:

@@ -483,21 +483,12 @@ class History:
             places = [[log(end) for end in (time if time.known else [time.value] * 3)] for time in times]
             top, bottom = max(map(max, places)), min(map(min, places))
             height, width = max(top - bottom, 2 * SMALLEST_EFFECT) / 100, 100 / len(steps)
-            if len(steps) > 1:
-                found.setdefault(row.device, {})[row.workload] = [
-                    Mark(
-                        step,
-                        *(
-                            round(one, 2)
-                            for one in (
-                                width * at,
-                                width * (at + 1),
-                                *((top - one) / height for one in place),
-                            )
-                        ),
-                    )
-                    for at, (step, place) in enumerate(zip(steps, places, strict=True))
-                ]
+            marks = []
+            for at, (step, place) in enumerate(zip(steps, places, strict=True)):
+                ends = (width * at, width * (at + 1), *((top - one) / height for one in place))
+                marks.append(Mark(step, *(round(end, 2) for end in ends)))
+            if len(marks) > 1:
+                found.setdefault(row.device, {})[row.workload] = marks
         return found
 
 

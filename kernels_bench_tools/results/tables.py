@@ -339,6 +339,11 @@ def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
     )
 
 
+def _span(values: Iterable[float], unit: str) -> str:
+    known = [value for value in values if value]
+    return f"{' to '.join(dict.fromkeys(f'{value:.4g}' for value in (min(known), max(known))))} {unit}"
+
+
 def _details(records: Sequence[Record]) -> Details:
     calls = grouped(
         (record.workload, record.first_call) for record in records if record.first_call is not None
@@ -349,33 +354,22 @@ def _details(records: Sequence[Record]) -> Details:
     }
     clocks = [record.clocks for record in records if record.clocks is not None]
     sentinels = grouped(
-        (f"Sentinel {name}", ms)
-        for record in records
-        for name, each in record.sentinels.items()
-        for ms in each
+        (name, ms) for record in records for name, each in record.sentinels.items() for ms in each
     )
-    readings: list[tuple[str, str, Sequence[float | None]]] = [
+    readings: list[tuple[str, str, Sequence[float]]] = [
         ("SM clock", "MHz", [each.sm_mhz for each in clocks]),
         ("SM clock, lowest sample", "MHz", [each.sm_mhz_min for each in clocks]),
         ("SM clock, in the stream", "MHz", [each.in_band_mhz for each in clocks]),
         ("Memory clock", "MHz", [each.memory_mhz for each in clocks]),
         ("Power, highest", "W", [each.power_w for each in clocks]),
         ("Temperature", "°C", [each.temperature_c for each in clocks]),
-        *((name, "ms", ms) for name, ms in sentinels.items()),
     ]
-    conditions = []
-    for name, unit, values in readings:
-        if known := [value for value in values if value]:
-            ends = dict.fromkeys(f"{value:.4g}" for value in (min(known), max(known)))
-            conditions.append((name, f"{' to '.join(ends)} {unit}"))
+    conditions = [(name, _span(values, unit)) for name, unit, values in readings if any(values)]
     if clocks:
         reasons = sorted({reason for each in clocks for reason in each.throttle})
-        others = max(each.other_processes for each in clocks)
-        count = len(conditions) - len(sentinels)
-        conditions[count:count] = [
-            ("Throttled by", ", ".join(reasons) or "nothing"),
-            ("Other processes", str(others or "none")),
-        ]
+        conditions.append(("Throttled by", ", ".join(reasons) or "nothing"))
+        conditions.append(("Other processes", str(max(each.other_processes for each in clocks) or "none")))
+    conditions += [(f"Sentinel {name}", _span(ms, "ms")) for name, ms in sentinels.items() if any(ms)]
     return Details(first_calls=first, conditions=conditions)
 
 
