@@ -19,7 +19,6 @@ _LIBRARIES = (
     "latex2mathml",
     "markdown-it-py",
     "markupsafe",
-    "matplotlib",
     "mdit-py-plugins",
     "nh3",
     "pygments",
@@ -69,7 +68,7 @@ def program_key() -> str:
     """Return the key of templates, our own code and models, and the libraries that render."""
     package = Path(__file__).resolve().parents[1]
     models = ("models/configs/*.json", "models/derived/**/*.json", "models/baseline/**/*.py")
-    patterns = ("*.py", "records/*.py", "report/*.py", "results/*.py", "chart/*.py", *models)
+    patterns = ("*.py", "records/*.py", "report/*.py", "results/*.py", *models)
     files = [
         *template_folder().glob("*.j2"),
         *(file for pattern in patterns for file in package.glob(pattern)),

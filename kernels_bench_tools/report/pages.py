@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from markupsafe import Markup
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, operator_of
@@ -25,7 +24,7 @@ from kernels_bench_tools.records.summary import CauseKind
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
-from kernels_bench_tools.report.chart import ChartPanel, read_panels
+from kernels_bench_tools.report.chart import ChartPanel
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -36,7 +35,7 @@ from kernels_bench_tools.report.operators import (
 )
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.results.effects import Effects, EffectSummary, draw_effect, effects_by_device
+from kernels_bench_tools.results.effects import Effects, effects_by_device
 from kernels_bench_tools.results.models import Models, model_imports
 from kernels_bench_tools.results.summary import reversed_pair
 from kernels_bench_tools.results.tables import (
@@ -452,19 +451,6 @@ def model_page(site: Site, key: str) -> str:
             )
             code[f"{folder}/{name}"] = [cell.sources or cell.code for cell in notebook.cells]
 
-    drawn: dict[int, dict[str, Markup]] = {}
-
-    def ladders(summary: EffectSummary) -> dict[str, Markup]:
-        """Return the charts of a summary by the phases with a prediction; none if they cannot be drawn here."""
-        if id(summary) not in drawn:
-            _, url = notebooks.get(summary.implementations[0], ("", ""))
-            svg = draw_effect(summary) if summary.predicted_phases else b""
-            drawn[id(summary)] = {
-                panel.view.removeprefix(f"{summary.device.slug}-"): panel.inlined(lambda _: url or None)
-                for panel in read_panels(svg)
-            }
-        return drawn[id(summary)]
-
     return render(
         site,
         "model.html.j2",
@@ -488,7 +474,6 @@ def model_page(site: Site, key: str) -> str:
         effects=effects_by_device(effects),
         notebooks=notebooks,
         is_stale=lambda summary: summary.has_other_code(code),
-        ladders=ladders,
         effects_id=EFFECTS,
         effects_url=page.url(paths.model_file(f"{key}-effects", "csv")),
     )
@@ -588,22 +573,6 @@ def _record_problems(site: Site) -> list[RecordError]:
             owner = cell_owner(one.notebook, site.build.device)
             read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
     return found
-
-
-def not_found_page(site: Site) -> str:
-    """Return the page that a server shows for an address that does not exist.
-
-    It is shown at any depth. Its script finds the root from the folders of the site and corrects the links.
-    """
-    folders = {posixpath.dirname(path) for path in site.paths.pages.values()} - {""}
-    return _generated(
-        site,
-        paths.NOT_FOUND,
-        "404.html.j2",
-        "Page not found",
-        folders=sorted(folders, key=lambda it: (-len(it), it)),
-        operators=site.operators,
-    )
 
 
 def highlighting_styles() -> str:

@@ -21,7 +21,6 @@ FRONT = "index.html"
 HIGHLIGHTING = "static/highlight.css"
 METHOD = "method.html"
 MODELS = "models/index.html"
-NOT_FOUND = "404.html"
 REPORT = "report.json"
 SELFCHECK = "selfcheck.html"
 STATUS = "status.html"
@@ -78,7 +77,7 @@ def page_path(notebook: str) -> str:
 
 def is_generated(page: str) -> bool:
     """Whether a site path is that of a file that does not depend on a project's folders, except the front page."""
-    fixed = {DEVICES, HIGHLIGHTING, METHOD, MODELS, NOT_FOUND, REPORT, SELFCHECK, STATUS}
+    fixed = {DEVICES, HIGHLIGHTING, METHOD, MODELS, REPORT, SELFCHECK, STATUS}
     models = map(model_file, model_keys(DERIVED)) if page.startswith(f"{posixpath.dirname(MODELS)}/") else ()
     return page in {*fixed, *models} or posixpath.dirname(page) == posixpath.dirname(DEVICES)
 

@@ -167,7 +167,6 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         (paths.STATUS, pages.status_page),
         (paths.DEVICES, pages.devices_page),
         (paths.METHOD, pages.method_page),
-        (paths.NOT_FOUND, pages.not_found_page),
         (paths.REPORT, _report_json),
     ):
         found[path] = everything, partial(page, site)

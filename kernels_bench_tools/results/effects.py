@@ -147,11 +147,6 @@ class EffectSummary(msgspec.Struct, kw_only=True):
             if cells
         )
 
-    @property
-    def predicted_phases(self) -> dict[str, list[EffectRow]]:
-        """The rows of each phase of which anything was predicted; of the others only the whole model was measured."""
-        return {phase: rows for phase, rows in self.phases.items() if any(row.predicted for row in rows)}
-
 
 def read_effect(path: Path, phase: str = "") -> EffectSummary | None:
     """Return the summary of a file of :func:`read_effects`, or of one phase; None if no line of it can be used."""
@@ -286,20 +281,6 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
                 launches = f": it issues {after:,} kernels instead of {before:,}" if after > before else ""
                 return f"the kernels take no longer, the host does{launches}"
     return ""
-
-
-def draw_effect(summary: EffectSummary) -> bytes:
-    """Return the ladder of an effect as SVG, see :func:`kernels_bench_tools.chart.ladder.ladder_svg`.
-
-    Empty without matplotlib, which the command does not need otherwise: cells draw the charts of operators.
-    """
-    try:
-        from kernels_bench_tools.chart.ladder import ladder_svg  # loads matplotlib
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        return b""
-    return ladder_svg(summary)
 
 
 _Columns = dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]]

@@ -21,7 +21,6 @@ PAGES = [
     "devices/nvidia-h200.html",
     "method.html",
     "status.html",
-    "404.html",
 ]
 SERIES = ".series--triton-layer-norm--nvidia-h200"
 LABEL = ".legend-label--triton-layer-norm--nvidia-h200"

@@ -1,7 +1,6 @@
 """Effects on the pages of models and implementations."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest

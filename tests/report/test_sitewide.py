@@ -135,5 +135,5 @@ def test_every_page_that_is_no_notebooks_or_operators_is_refused_to_notebooks(sa
     kinds = {page for page in found if page.rpartition("/")[0] == "layer_norm"}
 
     assert {page for page in found - kinds if not is_generated(page)} == set()
-    assert {"status.html", "method.html", "404.html", H200} <= found - kinds
+    assert {"status.html", "method.html", H200} <= found - kinds
     assert kinds <= {results_page("layer_norm", kind) for kind in KINDS}
