@@ -24,7 +24,7 @@ def test_run_prints_median_interval_baseline_and_verdict(project: Path, name: st
 
     assert done.returncode == 0, done.stderr
     assert "PyTorch" in done.stdout
-    assert re.search(r"\d \[[\d.]+, [\d.]+\]", done.stdout), done.stdout
+    assert re.search(r"\d  \[[\d.]+, [\d.]+\]", done.stdout), done.stdout
     assert re.search(rf"\b({shown})\b", " ".join(done.stdout.split()))
     assert (cell["status"], cell["exit_code"]) == ("ok", 0)
     assert all(row["p50_ms"] > 0 for row in cell["rows"])

@@ -93,7 +93,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("list --model tiny.json", "--model tiny.json: ", "llama-3.1-405b, "),
         ("list --model qwen3-8b --phase decode", "--phase decode: ", "prefill-2048, decode-1"),
         ("graph rms_nrm", "rms_nrm: ", "Did you mean "),
-        ("suite wrong", "wrong.toml: ", "there is no operator 'layer_nrom'"),
+        ("suite wrong", "layer_nrom/impls: ", "Did you mean "),
         ("suite on", "on: ", "Did you mean 'one'?"),
         ("suite one --device cuda", "--device cuda: ", "--device cpu"),
         ("suite one --device cpu --cluster tcp://x:1", "--device cpu: ", "with --cluster"),
