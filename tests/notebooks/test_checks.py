@@ -292,9 +292,7 @@ def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):
     ]
 
 
-PAGES = (
-    "status method selfcheck 404 STATUS devices/index devices/nvidia-h200 models/index models/llama-3.1-8b"
-)
+PAGES = "status method selfcheck STATUS devices/index devices/nvidia-h200 models/index models/llama-3.1-8b"
 
 
 @pytest.mark.parametrize("name", [*PAGES.split(), "op/models", "op/backward", "devices/impls/mine"])

@@ -101,8 +101,7 @@ def test_a_phase_shows_each_kernel_alone_and_in_the_model_and_how_long_the_devic
 
 
 def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
-    page = read_page(site, LLAMA)
-    _, fast, both = table(page, DECODE)
+    _, fast, both = table(read_page(site, LLAMA), DECODE)
 
     assert fast[0] == "Fast 5 of 5 instances replaced and called 3 processes · 2026-11-20"
     assert fast[1].startswith("▲ 1.08× [")
@@ -117,34 +116,8 @@ def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
     assert kernel.startswith("▲ 2.00× [")
     assert kernel.endswith("RMSNorm, 33 calls")
     assert layer.startswith("1.11×")
-    charts = [it for it in page.elements("div") if it.get("aria-label") == "Chart decode-1 on NVIDIA H200"]
-    points = [it.attrib for it in charts[0].iter() if "data-workload" in it.attrib]
-    levels = [
-        "L1 RMSNorm",
-        "L3 LlamaDecoderLayer",
-        "L4 device",
-        "L4 eager",
-    ]  # of which the first is not predicted
-    assert [one["data-workload"] for one in points] == levels + levels[1:]
-    assert [float(one["data-value"]) for one in points[:4]] == pytest.approx(
-        [2, 1.111, 1.081, 0.75], abs=1e-3
-    )
+    assert ", predicted " in layer
     assert both[0].startswith("Fast + gone 4 of 5 instances replaced and called, not lm_head.embedding")
-
-
-def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, monkeypatch, read_page):
-    write(tmp_path, records())
-    for loaded in [name for name in sys.modules if ".chart." in name]:
-        monkeypatch.delitem(sys.modules, loaded)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    published(tmp_path)
-
-    page = (tmp_path / "site" / LLAMA).read_text()
-    assert page.count("Ladders were not drawn: matplotlib is not installed") == 1
-    assert table(read_page(tmp_path / "site", LLAMA), "Effects on decode-1, NVIDIA H200")
 
 
 def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_page, find_flaws):

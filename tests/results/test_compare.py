@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
-from kernels_bench_tools.records.summary import Estimate, Verdict
-from kernels_bench_tools.results.compare import Speedup, compare, limitation_of
-from kernels_bench_tools.results.rows import compare_records
+from kernels_bench_tools.records.summary import Estimate, Ratio, Verdict
+from kernels_bench_tools.results.compare import compare, limitation_of
+from kernels_bench_tools.results.summary import compare_records
 from kernels_bench_tools.stats import ratio_of, verdict_of
 
 
