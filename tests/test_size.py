@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_590,
+    "kernels_bench_tools": 40_970,
     "kernels_bench_tools/chart": 700,
-    "kernels_bench_tools/cli": 4_400,
+    "kernels_bench_tools/cli": 4_210,
     "kernels_bench_tools/cluster": 580,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 7_640,
     "kernels_bench_tools/models": 3_160,
     "kernels_bench_tools/notebooks": 2_140,
     "kernels_bench_tools/operators": 3_570,
-    "kernels_bench_tools/records": 2_810,
-    "kernels_bench_tools/report": 2_970,
-    "kernels_bench_tools/results": 4_870,
+    "kernels_bench_tools/records": 2_850,
+    "kernels_bench_tools/report": 2_780,
+    "kernels_bench_tools/results": 4_540,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 33_130,
+    "tests": 32_940,
 }
 """The most lines of Python in a folder, with all that is inside."""
 
