@@ -13,7 +13,6 @@ from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after
@@ -88,28 +87,9 @@ def test_every_kernel_of_a_call_is_listed_and_none_of_the_flush() -> None:
     assert "reduce" not in names
 
 
-def test_copies_and_fills_count_as_work() -> None:
-    found = timed(lambda x: torch.empty_like(x).copy_(x), random(1024, 1024))
-
-    assert [kernel.name.lower().startswith("memcpy") for kernel in found.kernels] == [True]
-
-
 def test_a_function_that_launches_nothing_is_an_error() -> None:
     with pytest.raises(NoKernelError):
         timed(lambda x: x, random(8, 8))
-
-
-def test_a_result_that_is_cached_instead_of_computed_is_an_error() -> None:
-    kept: dict[int, Tensor] = {}
-
-    def cheating(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.data_ptr() not in kept:
-            kept[x.data_ptr()] = torch_layer_norm(x, weight, bias)
-        return kept[x.data_ptr()]
-
-    record = smoke(cheating)
-
-    assert record.status is not Status.OK
 
 
 def test_out_of_device_memory_is_a_status() -> None:
@@ -145,19 +125,6 @@ def test_the_triton_notebook_is_correct_on_every_default_workload() -> None:
     assert {record.status for record in records} == {Status.OK}, [record.err for record in records]
     assert all("refused" not in record.corr for record in records)
     assert all("_layer_norm" in record.kernels[0].name for record in records)
-
-
-@pytest.mark.parametrize("columns", [64, 769, 16384, 16385, 65536])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_the_triton_notebook_is_correct_for_any_row_length(columns: int, dtype: str) -> None:
-    pytest.importorskip("triton")
-    triton_layer_norm = function_of("layer_norm", "triton_layer_norm")
-    workload = Workload(name="w", axes={"batch": 2, "seq_len": 5, "hidden_dim": columns}, dtype=dtype)
-
-    verdict = check(LAYER_NORM, workload, triton_layer_norm, LAYER_NORM.inputs(workload, "cuda", 0))
-
-    assert verdict.ok, verdict.reason
-    assert "refused" not in verdict.corr
 
 
 def smoke(function: Callable[..., Any] = torch_layer_norm, **options: Any) -> Record:

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import fingerprint, poison_memory
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.records.record import REJECTING, Flag, Status
+from kernels_bench_tools.records.record import REJECTING, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -65,16 +65,6 @@ def test_the_next_output_has_poisoned_memory(megabytes: int) -> None:
     poison_memory(like)
 
     assert torch.empty_like(like).isnan().all()
-
-
-def test_a_function_replaced_in_a_call_is_detected() -> None:
-    guard = Guard("cuda")
-    original = torch.cuda.Event.elapsed_time
-    try:
-        torch.cuda.Event.elapsed_time = lambda *_: 1e-9
-        assert guard.finish() == [Flag.TIMER_TAMPER]
-    finally:
-        torch.cuda.Event.elapsed_time = original
 
 
 def test_a_gigabyte_is_checked_in_less_than_a_second() -> None:

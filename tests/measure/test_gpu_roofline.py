@@ -1,6 +1,5 @@
 """Ceilings and sentinels on a CUDA device; skipped where there is none."""
 
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -63,17 +62,6 @@ def test_peaks_free_their_memory_and_restore_the_precision() -> None:
     # cuBLAS keeps a workspace.
     assert torch.cuda.memory_reserved() <= before[0] + 256 * 2**20
     assert torch.get_float32_matmul_precision() == before[1]
-
-
-def test_measuring_peaks_takes_about_a_second() -> None:
-    measure_sentinels("cuda")  # starts the profiler
-    start = perf_counter()
-    measure_peaks("cuda")
-    between = perf_counter()
-    measure_sentinels("cuda")
-
-    assert between - start < 2.5
-    assert perf_counter() - between < 1.0
 
 
 def test_sentinels_repeat_within_two_percent(sentinels: dict[str, float]) -> None:

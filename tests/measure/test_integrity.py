@@ -2,7 +2,6 @@
 
 import builtins
 import io
-import json
 import os
 import signal
 import subprocess
@@ -29,12 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.judge import bindings as bindings_module
 from kernels_bench_tools.measure.judge import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
 from kernels_bench_tools.measure.judge.bindings import Bindings
-from kernels_bench_tools.measure.judge.guard import TRUST, Guard
+from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing import calls as calls_module
@@ -73,18 +71,15 @@ def inspected(guard: Guard, function: Callable[..., Any], workload: Workload = S
 @pytest.mark.parametrize(
     ("make", "ok", "flags"), [case[1:] for case in cheats.MATRIX], ids=[case[0] for case in cheats.MATRIX]
 )
-@pytest.mark.parametrize("workload", [WORKLOAD, SMALL], ids=["large", "small"])
-def test_each_fixture_gets_exactly_its_flags(
-    make: Callable[[], Any], ok: bool, flags: set[str], workload: Workload
-) -> None:
-    trial, found = examine(make(), workload)
+def test_each_fixture_gets_exactly_its_flags(make: Callable[[], Any], ok: bool, flags: set[str]) -> None:
+    trial, found = examine(make())
 
     assert found == flags, trial.failure
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16", "compiled", "in place"])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "compiled", "in place"])
 def test_honest_code_gets_no_flag(kind: str) -> None:
     dtype = kind if "float" in kind else "float32"
     function = {"compiled": compile_for(WORKLOAD, cheats.right), "in place": cheats.in_place}.get(
@@ -109,7 +104,7 @@ def test_what_the_compiler_adds_to_a_module_is_no_replaced_function() -> None:
     assert bindings.replaced() == []
 
 
-@pytest.mark.parametrize("honest", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("honest", [1, 3, 8])
 def test_an_implementation_that_cheats_after_some_calls_is_detected(honest: int) -> None:
     trial, found = examine(cheats.cached(lambda x: x.shape, honest=honest), SMALL)
 
@@ -269,11 +264,6 @@ def test_each_process_chooses_the_block_sizes_of_compiled_kernels_itself() -> No
     assert not torch._inductor.config.autotune_local_cache
 
 
-def test_the_compiler_s_pool_starts_no_thread_after_a_call() -> None:
-    """The pool's timer would be taken for a thread that an implementation leaves running."""
-    assert not torch._inductor.config.quiesce_async_compile_pool
-
-
 def _fake(*args: Any, **kwargs: Any) -> float:
     return 1e-9
 
@@ -319,15 +309,3 @@ class TestTimers:
         monkeypatch.setattr(compare_module.is_plausible, "__code__", _fake.__code__)
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
-
-
-def test_flags_and_reasons_fit_into_a_record() -> None:
-    def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.shape != (5, 80, 256):
-            raise ValueError("a message much longer than anybody wants to read in a record, " * 9)
-        return cheats.right(x, weight, bias)
-
-    for function in (picky, lambda x, w, b: torch.zeros_like(x), cheats.half_accumulation):
-        verdict = check(LAYER_NORM, WORKLOAD, function, LAYER_NORM.inputs(WORKLOAD, DEVICE, 0))
-        assert len(json.dumps(verdict.corr)) < 1100  # with the names of all drawn and refused cases
-    assert len(TRUST) < 220

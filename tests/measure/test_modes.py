@@ -20,11 +20,11 @@ from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import REJECTING, Status
 
-pytestmark = pytest.mark.usefixtures("few_input_sets")
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
 WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
 NAMES = "activation causal_conv1d cross_entropy embedding flash_attn layer_norm rms_norm rotary"
-SLOW_SECONDS = 0.1
+SLOW_SECONDS = 0.04
 """Long beside a backward pass, also where other tests use the cores."""
 
 
@@ -131,25 +131,6 @@ def test_both_passes_return_the_outputs_and_the_gradients() -> None:
 
     assert [tuple(value.shape) for value in found] == [(2, 16, 256), (2, 16, 256), (256,), (256,)]
     assert check(both, WORKLOAD, lambda *_: found, inputs).absmax is not None
-
-
-def test_bytes_of_a_backward_pass_are_those_of_its_tensors() -> None:
-    backward = in_mode(LAYER_NORM, "bwd")
-    inputs = backward.inputs(WORKLOAD, "cpu", 0)
-
-    work = backward.work(inputs, timed_function(LAYER_NORM, torch_layer_norm, "bwd").call(*inputs))
-
-    rows, columns = 2 * 16, 256
-    assert work.bytes_read == 4 * (2 * rows * columns + 2 * columns)
-    assert work.bytes_written == 4 * (rows * columns + 2 * columns)
-    assert work.flops == 2 * 7 * rows * columns
-
-
-def test_names_of_workloads_include_the_mode() -> None:
-    (workload,) = in_mode(LAYER_NORM, "bwd").workloads("smoke")
-
-    assert workload.name == "smoke_S32_D256_bwd"
-    assert workload.describe("cpu")["mode"] == "bwd"
 
 
 @pytest.mark.parametrize(

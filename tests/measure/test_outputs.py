@@ -83,15 +83,6 @@ def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -
     assert "reference returned 2 outputs" in check(of, WORKLOAD, lambda x, y: x.cos() * y, inputs).reason
 
 
-def test_work_counts_all_outputs() -> None:
-    inputs = make_inputs(WORKLOAD, "cpu", 0)
-
-    work = SCALED.work(inputs, scaled(*inputs))
-
-    assert work.bytes_read == 2 * 16 * 64 * 4
-    assert work.bytes_written == 16 * 64 * 2 + 16 * 4
-
-
 def inspect(function: Callable[..., Any]) -> list[Flag]:
     guard = Guard("cpu")
     return guard.inspect(TURNED, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))

@@ -14,9 +14,8 @@ from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.record import Judged, Status
 
-pytestmark = pytest.mark.usefixtures("few_input_sets")
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
-ROOT = Path(__file__).parents[2]
 MODULE = """
 from dataclasses import replace
 from kernels_bench_tools.operators import layer_norm
@@ -84,39 +83,19 @@ def test_without_a_folder_the_output_that_a_cell_needs_is_named() -> None:
         find_operator("mine")
 
 
-def test_the_folder_of_the_package_itself_has_the_built_in_operators() -> None:
-    folder = str(ROOT / "kernels_bench_tools" / "operators")
-
-    assert find_operator("layer_norm", folder) is find_operator("layer_norm")
-
-
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         ("x = 1\nraise ValueError('no')\n", "operators/mine.py:2: cannot be imported: ValueError: no."),
         ("def f(:\n", "operators/mine.py:1: cannot be imported: SyntaxError: invalid syntax."),
         (
-            "\nimport nothing_of_this_name\n",
-            "operators/mine.py:2: cannot be imported: ModuleNotFoundError: No module",
-        ),
-        (
-            "from ._shared import other\n",
-            "operators/mine.py:1: cannot be imported: ImportError: cannot import name",
-        ),
-        (
             "from .rms import x\n",
             "operators/mine.py:1: cannot be imported: ImportError: a module of an operator may not",
         ),
         ("raise SystemExit(3)\n", "operators/mine.py:1: cannot be imported: SystemExit: 3."),
-        ("", "operators/mine.py: defines no OPERATOR. Expected: OPERATOR = Operator(name='mine', ...), with"),
-        (
-            "OPERATOR = 3\n",
-            "operators/mine.py: OPERATOR is of type int. Expected: OPERATOR = Operator(name='mine'",
-        ),
-        (
-            MODULE.replace('"mine"', '"yours"'),
-            "operators/mine.py: OPERATOR has the name 'yours'. Expected: OPERATOR",
-        ),
+        ("", "operators/mine.py: defines no OPERATOR."),
+        ("OPERATOR = 3\n", "operators/mine.py: OPERATOR is of type int."),
+        (MODULE.replace('"mine"', '"yours"'), "operators/mine.py: OPERATOR has the name 'yours'."),
     ],
 )
 def test_a_wrong_module_is_one_line_with_its_place(

@@ -55,13 +55,6 @@ def test_the_peak_is_that_of_the_traffic_mix(read: float, written: float, name: 
     assert traffic_peak(work(read, written), PEAKS) == (name, pytest.approx(value, rel=1e-4))
 
 
-def test_a_mix_takes_the_time_of_its_parts() -> None:
-    # 1 GB read in 5 ms and 1 GB written in 10 ms: 2 GB in 15 ms.
-    found = traffic_peak(copying(1e9), {"read": 200.0, "write": 100.0})
-
-    assert found == ("mix", pytest.approx(2 / 0.015))
-
-
 def test_without_peaks_there_is_a_regime_but_no_fraction() -> None:
     found = assess(copying(1e9), 0.5, "bfloat16", Limits({}, 0.0, 0))
 
@@ -138,12 +131,6 @@ def test_what_no_device_can_do_is_above_the_roofline(done: Work, ms: float, dtyp
 def test_a_cpus_peaks_have_a_wider_margin(done: Work, ms: float) -> None:
     assert judged(done, ms).above
     assert not assess(done, ms, "bfloat16", Limits(PEAKS, NULL_MS, L2, CPU_MARGIN)).above
-
-
-def test_a_small_rate_is_printed_with_its_digits() -> None:
-    peaks = {"matmul_bfloat16": 0.0123, "matmul_float16": 0.0, "matmul_tf32": 0.0}
-
-    assert "0.3 TFLOP/s in bfloat16" in judged(work(1e3, 1e3, 3e8), 1.0, **peaks).above
 
 
 def test_fp8_is_bounded_by_the_peak_of_fp8_products() -> None:

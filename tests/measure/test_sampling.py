@@ -15,7 +15,6 @@ from kernels_bench_tools.measure.timing.sampling import (
     sample,
     sample_flags,
     summarize,
-    timing,
     warm_up,
 )
 from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
@@ -72,22 +71,8 @@ def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval()
     assert (len(calls), reason) == (MIN_SAMPLES, "max_seconds")
 
 
-def test_samples_keep_their_order() -> None:
-    calls, _ = sample(drawn(float(n % 13) for n in count()), limits(max_samples=60), 1e-6)
-
-    assert [call.ms for call in calls] == [float(n % 13) for n in range(60)]
-
-
 def test_warm_up_goes_on_until_the_time_per_call_is_steady() -> None:
     assert 50 < warm_up(drawn(2.0 ** max(0, 5 - n // 10) for n in count()), limits()).calls < 100
-
-
-def test_warm_up_of_a_slow_call_does_not_overrun_its_time_by_a_window() -> None:
-    def slow(count: int) -> list[Call]:
-        time.sleep(0.1 * count)
-        return [Call(100.0)] * count
-
-    assert warm_up(slow, SamplingLimits(warmup_seconds=0.15, sample_seconds=1)).calls <= 2
 
 
 def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
@@ -120,13 +105,6 @@ def test_flags_of_samples_that_rise_or_fall_into_two_groups(
 
     assert sample_flags(latency, tick) == flags
     assert drifted(latency, tick) == (Flag.DRIFT in flags)
-
-
-def test_a_secondary_quantity_has_an_interval_and_no_samples() -> None:
-    found = timing([float(value) for value in range(1, 31)])
-
-    assert (found.p50, found.ci_low, found.ci_high, found.reps) == (15.5, 10.0, 21.0, 30)
-    assert timing([1.0]).ci_low is None
 
 
 def test_slow_calls_are_made_often_enough_for_an_interval_and_no_more() -> None:

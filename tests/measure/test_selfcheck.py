@@ -152,12 +152,11 @@ def record(samples_us: Sequence[float], process: int, name: str) -> Record:
     )
 
 
-@pytest.mark.parametrize("us", [2.0, 12.0, 100.0])
-def test_verdicts_agree_with_the_report(us: float) -> None:
+def test_verdicts_agree_with_the_report() -> None:
     numbers = {Verdict.SLOWER: 1, Verdict.FASTER: -1, Verdict.SAME: 0, Verdict.AMBIGUOUS: 0}
     seen = set()
     for seed, factor in enumerate((0.95, 0.98, 0.99, 0.995, 1.0, 1.004, 1.006, 1.01, 1.02, 1.05) * 5):
-        one = pair(us * factor, us, 0.004, seed)
+        one = pair(12.0 * factor, 12.0, 0.004, seed)
         ours, theirs = (
             [record(group, process, name) for process, group in enumerate(groups)]
             for name, groups in (("ours", one.candidate), ("theirs", one.baseline))

@@ -22,7 +22,6 @@ from kernels_bench_tools.measure.timing.measure import (
     measure,
     measure_calls,
     profiler_slows,
-    timers_disagree,
     uneven,
 )
 from kernels_bench_tools.measure.timing.sampling import Call, SamplingLimits, summarize
@@ -59,19 +58,18 @@ def test_calls_rotate_through_the_input_sets() -> None:
     assert found.latency.cache is CacheState.HOT
 
 
-@pytest.mark.parametrize(("megabytes", "found_in"), [(32, CacheState.ROTATED), (480, CacheState.HOT)])
 def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches(
-    monkeypatch: pytest.MonkeyPatch, megabytes: int, found_in: CacheState
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in (cpu, rotation):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: megabytes * 2**20)
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 * 2**20)
     big = Workload(name="big", axes={"batch": 1, "seq_len": 256, "hidden_dim": 1024}, dtype="float32")
     count = input_set_count(2 * 256 * 1024 * 4, "cpu")
     sets = [LAYER_NORM.inputs(big, "cpu", seed) for seed in range(count)]
 
-    found = measure(torch_layer_norm, sets, "cpu")
+    found = measure(torch_layer_norm, sets, "cpu", limits=QUICK)
 
-    assert found.latency.cache is found_in
+    assert found.latency.cache is CacheState.ROTATED
     assert found.latency.reps >= 6
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
 
@@ -280,16 +278,6 @@ def test_a_steady_function_has_no_flags(advance: Callable[[int], None]) -> None:
     assert not {Flag.DRIFT, Flag.STREAM_ESCAPE} & set(found.flags)
     assert found.quantities is None
     assert found.clocks is None
-
-
-@pytest.mark.parametrize(
-    ("events_ms", "span_ms", "disagree"),
-    [(0.0149, 0.010, False), (0.0171, 0.010, True), (10.4, 10.0, False), (10.6, 10.0, True)],
-)
-def test_timers_may_differ_by_the_overhead_of_an_event_pair(
-    events_ms: float, span_ms: float, disagree: bool
-) -> None:
-    assert timers_disagree(events_ms, span_ms) == disagree
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from implementations import is_timed
 from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
@@ -26,10 +26,6 @@ from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
-
-# Calls after which the functions of these tests do something else. 33 come before the first timed one, and on a busy
-# machine few follow.
-CHECKING = 40
 
 
 @pytest.fixture
@@ -76,11 +72,8 @@ def test_an_exception_becomes_the_status(session: BenchmarkSession, error: Excep
 
 
 def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(session: BenchmarkSession) -> None:
-    calls = []
-
     def tired(*inputs: Any) -> Any:
-        calls.append(1)
-        if len(calls) > CHECKING:
+        if is_timed():
             raise Unsupported("enough")
         return torch_layer_norm(*inputs)
 
@@ -123,10 +116,9 @@ def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
 
     def keeping(x: Tensor, *parameters: Any) -> Tensor:
         found = torch_layer_norm(x, *parameters)
-        return kept.setdefault(x.data_ptr(), found).clone() if len(calls) > CHECKING else found
+        return kept.setdefault(x.data_ptr(), found).clone() if is_timed() else found
 
-    calls: list[int] = []
-    trial = attempt(LAYER_NORM, lambda *inputs: calls.append(1) or keeping(*inputs), session)
+    trial = attempt(LAYER_NORM, keeping, session)
 
     assert trial.status is Status.REJECTED
 
@@ -141,12 +133,9 @@ def rows_as_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 def test_a_timed_call_that_leaves_out_a_part_is_rejected(
     session: BenchmarkSession, fault: Callable[[Tensor], Tensor]
 ) -> None:
-    calls = []
-
     def tiring(*inputs: Any) -> Any:
-        calls.append(1)
         output = torch_layer_norm(*inputs)
-        return output if len(calls) < CHECKING else fault(output)
+        return fault(output) if is_timed() else output
 
     operator = replace(LAYER_NORM, slices=rows_as_slices)
     (workload,) = operator.workloads("smoke")
@@ -202,8 +191,7 @@ def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session:
         return operator.reference(x, kept.setdefault((logits.data_ptr(), len(x)), logits.clone()), *rest)
 
     def function(*inputs: Any) -> Tensor:
-        timed = sys._getframe(1).f_code.co_name == "clocked"
-        return (keeping if timed else operator.reference)(*inputs)
+        return (keeping if is_timed() else operator.reference)(*inputs)
 
     assert Flag.STALE_OUTPUT in attempt(operator, function, session).flags
     assert attempt(operator, operator.reference, session).status is Status.OK

@@ -40,8 +40,7 @@ def routers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("framework", ["", "transformers"])
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize(("framework", "kind"), [("", "mixtral"), ("transformers", "qwen3_moe")])
 def test_logits_are_compared_with_the_same_experts(
     monkeypatch: pytest.MonkeyPatch, framework: str, kind: str
 ) -> None:
@@ -69,8 +68,7 @@ def test_logits_are_compared_with_the_same_experts(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("framework", ["", "transformers"])
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize(("framework", "kind"), [("", "mixtral"), ("transformers", "qwen3_moe")])
 def test_times_with_and_without_an_implementation_are_those_of_the_same_experts(
     framework: str, kind: str
 ) -> None:

@@ -3,11 +3,7 @@
 from collections import Counter
 
 import pytest
-import torch
 
-from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
-from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.calls import hooked, modules_of_levels
 from kernels_bench_tools.models.config import ModelConfig, config_keys, load_config, splitting_problems
 from kernels_bench_tools.models.derive import derive
 from kernels_bench_tools.records.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
@@ -23,8 +19,6 @@ PARAMETERS = {
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
 }
-BATCHES = {"decode": ((1, 1), (20, 33)), "mixed": ((1, 8), (20, 12))}
-"""New and all tokens of each sequence."""
 ATTENTION = {
     "decode": ("FlashAttnDecode",),
     "prefill": ("FlashAttnPrefill",),
@@ -33,18 +27,6 @@ ATTENTION = {
 LINEAR = {"llama-3.1-8b": 128, "llama-3.1-70b": 320}
 NORMS = {"llama-3.1-8b": 65, "llama-3.1-70b": 161, "qwen3-8b": 73 + 72}
 """Published counts of calls per forward pass, without the head."""
-
-
-def calls_of(model: CausalLM, batch: str) -> tuple[dict[str, int], torch.Tensor]:
-    """Return the calls of kernels in a forward pass, by class, and the logits."""
-    calls: Counter[str] = Counter()
-    new, lengths = BATCHES[batch]
-    model.allocate_kv_cache(3)
-    tables = torch.zeros(len(new), 3, dtype=torch.long, device="meta")
-    positions, metadata = plan_batch(new, lengths, tables, 16)
-    count = hooked(modules_of_levels(model, 1), lambda call: calls.update([type(call.module).__name__]))
-    with torch.no_grad(), set_forward_context(metadata), count:
-        return calls, model.compute_logits(model(torch.zeros_like(positions), positions))
 
 
 def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, int]:
@@ -118,15 +100,3 @@ def test_a_task_has_the_shapes_of_its_inputs_and_where_it_is_called(key, module,
 
     [found] = [task for task in tasks if (task.module, task.inputs) == (module, inputs)]
     assert (found.level, found.calls, found.paths) == (1, calls, {path: calls})
-
-
-@pytest.mark.parametrize(("batch", "size"), [("mixed", 1), ("decode", 2)])
-@pytest.mark.parametrize("key", ["llama-3.2-1b", "mixtral-8x7b"])
-def test_a_batch_calls_each_attention_once_a_layer_and_a_rank_adds_up_twice_a_layer(
-    key: str, batch: str, size: int
-) -> None:
-    config = load_config(key)
-    calls, logits = calls_of(build_model(config, rank=size - 1, size=size), batch)
-
-    assert calls == expected_calls(config, batch, size)
-    assert logits.shape == (sum(BATCHES[batch][0]), config.vocab_size // size)

@@ -147,9 +147,7 @@ def test_what_cannot_be_replaced_is_refused_before_810_gb_of_weights_are_made(fr
     [
         ("rms_norm", rms_norm, "llama", "prefill-8", 1, "RMSNorm", 1),
         ("activation", swiglu_halves, "llama", "prefill-8", 1, "SiluAndMul", LAYERS),
-        ("rotary", rotary.reference, "llama", "prefill-8", 1, "RotaryEmbedding", LAYERS),
         ("flash_attn", flash_attn.reference, "llama", "prefill-8", 1, "FlashAttnPrefill", LAYERS),
-        ("matmul", functional.linear, "llama", "prefill-8", 1, "Linear", LAYERS),
         ("paged_attention", paged_attention.torch_paged, "llama", "decode-2", 1, "FlashAttnDecode", LAYERS),
         ("mlp", mlp.reference, "llama", "prefill-8", 2, "LlamaMLP", LAYERS),
         ("moe", moe.torch_moe, "mixtral", "prefill-8", 2, "FusedMoE", LAYERS),
@@ -318,9 +316,7 @@ MOE = HALF | {"kind": "qwen3_moe"}
 @pytest.mark.parametrize(
     ("operator", "function", "phase", "options", "message"),
     [
-        ("rms_norm", _first_result(lambda _: None), "prefill-8", {}, "returns nothing with it, not float32"),
-        ("rms_norm", _first_result(Tensor.half), "prefill-8", {}, "returns float16[8, 48] with it"),
-        ("rms_norm", _first_result(lambda x: x[None]), "prefill-8", {}, "returns float32[1, 8, 48] with it"),
+        ("rms_norm", _first_result(lambda x: x[None].half()), "prefill-8", {}, "float16[1, 8, 48] with it"),
         ("rms_norm", _first_result(lambda x: [x]), "prefill-8", {}, "returns a tuple of float32[8, 48] with"),
         ("rms_norm", OWN_EPS, "decode-2", {}, f"RMSNorm {OTHER}: output 0 differs by"),
         ("rms_norm", OWN_EPS, "decode-2", THEIRS, OTHER),
@@ -332,7 +328,6 @@ MOE = HALF | {"kind": "qwen3_moe"}
         ("rotary", _kept(rotary.reference), "prefill-8", HALF, "logits differ by"),
         ("rotary", rotary.reference, "decode-2", THEIRS, "the model has no module RotaryEmbedding"),
         ("activation", _scaled(swiglu_halves, 1.012), "prefill-8", HALF, "output 0 differs by 0.01"),
-        ("activation", _scaled(swiglu_halves, 1.2, 900), "prefill-901", HALF, "0.2 of the norm of a row"),
         ("moe", _scaled(moe.torch_moe, 0.7, 900), "prefill-901", MOE, "0.3 of the norm of a row"),
         ("paged_attention", _whole_blocks, "decode-2", {}, f"{OTHER} with shorter contexts"),
         ("flash_attn", flash_attn.reference, "decode-2", {}, "calls no FlashAttnPrefill in decode-2"),
@@ -352,7 +347,6 @@ def test_what_changes_the_result_or_nothing_is_one_record_with_the_reason(
     ("kind", "operator", "function", "message"),
     [
         ("llama", "rms_norm", rms_norm, "the model computes something else with the implementation"),
-        ("mixtral", "rms_norm", rms_norm, "the model computes something else with the implementation"),
         ("mixtral", "moe", moe.torch_moe, "FusedMoE computes something else with the implementation"),
     ],
 )
@@ -398,13 +392,12 @@ def test_passes_are_timed_with_other_tokens_each() -> None:
 @pytest.mark.parametrize(
     ("kind", "operator", "function", "layout", "replaced"),
     [
-        ("llama", "rms_norm", rms_norm, "", NORMS),
         ("qwen3", "rms_norm", rms_norm, "", NORMS + 2 * LAYERS),
         ("llama", "activation", swiglu_halves, "", LAYERS),
         ("qwen2", "activation", swiglu, "two_tensors", LAYERS),
         ("mixtral", "flash_attn", flash_attn.reference, "", LAYERS),
     ],
-    ids=["rms_norm", "rms_norm of heads, too", "swiglu of one tensor", "swiglu of two", "attention"],
+    ids=["rms_norm of heads, too", "swiglu of one tensor", "swiglu of two", "attention"],
 )
 def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
     kind: str, operator: str, function: Function, layout: str, replaced: int
@@ -448,22 +441,10 @@ def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_
 
 
 @transformers_only
-def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measured() -> None:
-    asked = msgspec.structs.replace(request("qwen3"), layers=1)
-    asked.config["layer_types"] = ["full_attention"] * LAYERS
-
-    assert len(transformers_model(asked, "meta").model.layers) == 1
-
-
-@transformers_only
 @pytest.mark.parametrize(
     ("operator", "function", "prepare"),
-    [
-        ("rms_norm", rms_norm, lambda weight: 1 * weight),
-        ("activation", swiglu_halves, None),
-        ("flash_attn", flash_attn.torch_attention, None),
-    ],
-    ids=["rms_norm with prepared weights", "swiglu of one tensor", "attention"],
+    [("rms_norm", rms_norm, lambda weight: 1 * weight), ("flash_attn", flash_attn.torch_attention, None)],
+    ids=["rms_norm with prepared weights", "attention"],
 )
 def test_implementations_train_transformers_models_with_equal_gradients(
     operator: str, function: Function, prepare: Function | None

@@ -36,4 +36,6 @@ def test_processes_that_add_up_their_parts_compute_the_logits_of_one_model(backe
     if backend == "nccl" and torch.cuda.device_count() < RANKS:
         pytest.skip(f"needs {RANKS} GPUs")
     arguments = backend, str(tmp_path / "store"), tiny_models.random_checkpoint(KIND)
-    multiprocessing.spawn(logits_of_rank, arguments, nprocs=RANKS)
+    # A forked process has the imports, but cannot use CUDA.
+    method = "spawn" if backend == "nccl" else "fork"
+    multiprocessing.start_processes(logits_of_rank, arguments, nprocs=RANKS, start_method=method)

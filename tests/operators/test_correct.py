@@ -1,6 +1,7 @@
 """What is right: torch's implementations, and formulas that are written out here, in every type and edge case."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from implementations import assert_correct, find, function_of, judge, judge_on, 
 from torch import Tensor
 from torch.func import functional_call
 
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.models.baseline.L2 import FusedMoE, LlamaMLP
 from kernels_bench_tools.records.record import Flag
@@ -43,7 +45,7 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
         ("causal_conv1d", "torch_causal_conv1d", ("",), ALL, axes)
         for axes in ({}, {"seq_len": 1}, {"width": 2, "activation": "none"})
     ),
-    ("causal_conv1d", "torch_compiled_causal_conv1d", ("",), TWO, {}),
+    ("causal_conv1d", "torch_compiled_causal_conv1d", ("",), SINGLE, {}),
     *(
         ("causal_lm", name, ("",), ("bfloat16",), axes)
         for name in ("torch_model", "torch_compiled_model")
@@ -52,7 +54,7 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
     ("cross_entropy", cross_entropy, CROSS_ENTROPY, ALL, {}),
     ("cross_entropy", "torch_cross_entropy", CROSS_ENTROPY, ALL, {}),
     ("cross_entropy", "torch_eager_cross_entropy", CROSS_ENTROPY, ALL, {}),
-    ("cross_entropy", "torch_compiled_cross_entropy", CROSS_ENTROPY, ALL, {}),
+    ("cross_entropy", "torch_compiled_cross_entropy", CROSS_ENTROPY, SINGLE, {}),
     # The second is a formula of its own, without the modules of the models. A layer of Qwen2 has a bias.
     *(
         ("decoder_layer", name, ("",), TWO, axes)
@@ -69,16 +71,16 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
     ),
     ("embedding", embedding, ("",), ALL, {}),
     ("embedding", "torch_embedding", ("",), ALL, {}),
-    ("embedding", "torch_compiled_embedding", ("",), ALL, {}),
+    ("embedding", "torch_compiled_embedding", ("",), SINGLE, {}),
     ("fp8_gemm", "torch_fp8_gemm", ("Row-wise", "Blocks of 128"), ("float8_e4m3fn",), {}),
     ("fp8_gemm", "torch_compiled_fp8_gemm", ("Row-wise", "Blocks of 128"), ("float8_e4m3fn",), {}),
     ("fp8_gemm", "torch_scaled_mm", ("Row-wise",), ("float8_e4m3fn",), {}),
     *(
-        ("fp8_quant", function, FP8_QUANT, ALL, {"tokens": 130, "hidden_dim": 520})
+        ("fp8_quant", function, FP8_QUANT, TWO, {"tokens": 130, "hidden_dim": 520})
         for function in (fp8_quant, "torch_fp8_quant", "torch_compiled_fp8_quant")
     ),
     ("gated_delta_rule", "torch_gated_delta_rule", SCANS, TWO, {}),
-    ("gated_delta_rule", "torch_compiled_gated_delta_rule", SCANS[1:], TWO, {}),
+    ("gated_delta_rule", "torch_compiled_gated_delta_rule", SCANS[1:], SINGLE, {}),
     ("grouped_gemm", "torch_grouped_mm", ("",), TWO, {}),
     ("grouped_gemm", "torch_loop", ("",), TWO, {}),
     ("kv_store", "torch_index_copy", ("",), TWO, {}),
@@ -102,9 +104,9 @@ CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...
     ("rotary", "torch_rotary", ("",), ALL, {"seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}),
     ("rotary", "torch_compiled_rotary", ("",), SINGLE, {}),
     ("selective_scan", "torch_selective_scan", SCANS, TWO, {}),
-    ("selective_scan", "torch_compiled_selective_scan", SCANS, TWO, {}),
+    ("selective_scan", "torch_compiled_selective_scan", SCANS, SINGLE, {}),
     ("ssd_scan", "torch_ssd_scan", SCANS, TWO, {}),
-    ("ssd_scan", "torch_compiled_ssd_scan", SCANS[1:], TWO, {}),
+    ("ssd_scan", "torch_compiled_ssd_scan", SCANS[1:], SINGLE, {}),
 ]
 REFUSED = {"torch_index_copy": ["heads first in memory", "a block's keys and values side by side"]}
 """Edge cases that an implementation refuses to compute; all others are computed."""
@@ -162,18 +164,6 @@ def test_a_norm_with_a_gate_is_correct(name: str, layout: str, dtype: str) -> No
     workload = smoke_workload(operator, f"RMSNorm, {layout.replace('_', ' ')}", dtype)
 
     assert_correct(judge_on(workload, operator, function_of("rms_norm", f"{name}{layout}_rms_norm")))
-    for other in ("gated", "gate_first"):
-        formula = (
-            find_operator("rms_norm")
-            .adapted(layout=other)
-            .for_workload(
-                smoke_workload(
-                    find_operator("rms_norm").adapted(layout=other), f"RMSNorm, {other.replace('_', ' ')}"
-                )
-            )
-            .reference
-        )
-        assert judge_on(workload, operator, formula).ok is (other == layout)
 
 
 @pytest.mark.parametrize("name", ["selective_scan", "gated_delta_rule", "ssd_scan"])
@@ -220,10 +210,6 @@ def test_a_rotation_keeps_the_length_of_every_pair() -> None:
 
 
 def test_both_neighbours_of_a_tie_are_correct_in_fp8() -> None:
-    from dataclasses import replace
-
-    from kernels_bench_tools.measure.correctness.check import check
-
     x = torch.tensor([[448.0, 17.0, -17.0, 19.0]])  # 17 and 19 lie between 16, 18 and 20
     operator = replace(
         find_operator("fp8_quant"),

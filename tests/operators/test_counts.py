@@ -28,8 +28,6 @@ BLOCKS = {"tokens": 130, "hidden_dim": 520}
 COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
     ("activation", "SwiGLU", "bfloat16", {}, 16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 5),
     ("activation", "GELU (tanh)", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 9),
-    ("activation", "GELU (erf)", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 5),
-    ("activation", "SiLU", "bfloat16", {}, 16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 4),
     ("activation", "GeGLU", "bfloat16", {}, 16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 10),
     ("causal_conv1d", "", "float32", {}, (512 + 8 * 5) * 4, 512 * 4, 512 * (8 + 4)),
     ("causal_conv1d", "", "float32", {"width": 2, "activation": "none"}, (512 + 24) * 4, 512 * 4, 512 * 4),
@@ -74,16 +72,6 @@ COUNTS: list[tuple[str, str, str, dict[str, Any], int, int, int]] = [
     ("fp8_gemm", "Row-wise", "", {}, FP8[0] + 4 * (16 + 384), FP8[1], FP8[2]),
     ("fp8_gemm", "Blocks of 128", "", {}, FP8[0] + 4 * (16 * 2 + 3 * 2), FP8[1], FP8[2]),
     # Of one byte, when they are written.
-    ("fp8_quant", "Row-wise", "bfloat16", BLOCKS, QUANTIZED * 2, QUANTIZED + 130 * 4, QUANTIZED * 4),
-    (
-        "fp8_quant",
-        "Blocks of 1x128",
-        "bfloat16",
-        BLOCKS,
-        QUANTIZED * 2,
-        QUANTIZED + 130 * 5 * 4,
-        QUANTIZED * 4,
-    ),
     (
         "fp8_quant",
         "Blocks of 128x128",
@@ -213,24 +201,9 @@ def test_a_backward_pass_of_rotary_reads_gradients_and_tables_only() -> None:
     assert both.bytes_read == work.bytes_read + q.nbytes + k.nbytes
 
 
-def test_a_backward_pass_of_cross_entropy_reads_the_logits_and_writes_their_gradient() -> None:
-    operator = find_operator("cross_entropy")
-    backward = in_mode(operator, "bwd")
-    (workload,) = backward.workloads("smoke")
-    inputs = backward.inputs(workload, "cpu", 0)
-    with torch.no_grad():
-        call = timed_function(operator, operator.reference, "bwd").call
-        work = backward.work(inputs, call(*inputs))
-
-    assert workload.group == "Forward"
-    assert (work.bytes_read, work.bytes_written) == (LOGITS * 4 + 8 * 8 + 8 * 4, LOGITS * 4)
-    assert work.flops == LOGITS * 3
-
-
-@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
 @pytest.mark.parametrize("name", ["embedding", "flash_attn", "matmul", "rms_norm"])
-def test_gradients_of_the_formula_are_correct_and_of_a_copy_are_not(name: str, mode: str) -> None:
-    operator = find_operator(name)
+def test_gradients_of_the_formula_are_correct_and_of_a_copy_are_not(name: str) -> None:
+    operator, mode = find_operator(name), "fwd_bwd"
     backward = in_mode(operator, mode)
     for smoke in backward.workloads("smoke"):
         workload = replace(smoke, dtype="float32")

@@ -5,7 +5,7 @@ from pkgutil import iter_modules
 import pytest
 
 from kernels_bench_tools import operators
-from kernels_bench_tools.measure.operator import find_operator, model_sets
+from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.models.replacement import ADAPTERS
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 from kernels_bench_tools.records.model_workloads import REPLACEABLE, REPLACEABLE_OPERATORS
@@ -77,31 +77,6 @@ def test_shapes_of_llama_are_those_of_its_configuration(name: str, expected: lis
     assert {workload.dtype for workload in workloads} == {"bfloat16"}
 
 
-def test_each_of_32_sequences_decodes_one_token() -> None:
-    (attention,) = find_operator("flash_attn").workloads("llama-3.1-8b")[2:]
-    (rotary,) = find_operator("rotary").workloads("llama-3.1-8b")[2:]
-
-    assert tuple(attention.axes.values()) == (32, 1, 1024, 32, 8, 128, False)
-    assert tuple(rotary.axes.values()) == (32, 1, 32, 8, 128)
-
-
-def test_a_paged_cache_has_the_blocks_of_all_sequences() -> None:
-    one, several = find_operator("paged_attention").workloads("llama-3.1-8b")
-
-    assert tuple(one.axes.values()) == (1, 1024, 32, 8, 128, 16, True)
-    assert tuple(several.axes.values()) == (32, 1024, 32, 8, 128, 16, True)
-
-
-def test_normalized_heads_are_rows_of_a_token() -> None:
-    shapes = [
-        tuple(workload.axes.values())[1:]
-        for workload in find_operator("rms_norm").workloads("qwen3-8b")
-        if workload.axes["hidden_dim"] == 128
-    ]
-
-    assert shapes[:2] == [(2048, 32, 128), (2048, 8, 128)]
-
-
 @pytest.mark.parametrize("name", [module.name for module in iter_modules(operators.__path__)])
 def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> None:
     operator = find_operator(name)
@@ -110,10 +85,6 @@ def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> No
 
     assert len(names) == len(set(names))
     assert {tuple(workload.axes) for workload in workloads} == {operator.axes}
-
-
-def test_models_without_calls_of_a_kernel_have_no_set() -> None:
-    assert model_sets("layer_norm", (), str) == {}
 
 
 def test_the_command_knows_which_modules_an_effect_can_be_measured_of() -> None:

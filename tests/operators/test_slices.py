@@ -13,11 +13,7 @@ ELEMENTS = "measure.inputs.SLICE_ELEMENTS"
 @pytest.mark.parametrize(
     ("name", "group", "mode", "limit", "most", "count"),
     [
-        *(
-            ("activation", group, mode, ELEMENTS, 4000, None)
-            for group in ("SwiGLU", "GELU (tanh)", "GELU (erf)")
-            for mode in ("fwd", "bwd")
-        ),
+        *(("activation", "SwiGLU", mode, ELEMENTS, 4000, None) for mode in ("fwd", "bwd")),
         ("causal_conv1d", "", "fwd", ELEMENTS, 2 * 32 * 3, 3),
         ("cross_entropy", "Forward", "fwd", ELEMENTS, 3000, 3),
         ("cross_entropy", "Forward with gradients", "fwd", ELEMENTS, 3000, 3),
@@ -30,8 +26,7 @@ ELEMENTS = "measure.inputs.SLICE_ELEMENTS"
         ("rotary", "", "fwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
         ("rotary", "", "bwd", ELEMENTS, 2 * 5 * 4 * 32, 4),
         ("selective_scan", "Prefill", "fwd", ELEMENTS, 3 * 2 * 70 * 16, 3),
-        ("selective_scan", "Step", "fwd", ELEMENTS, 9 * 2 * 16, 3),
-        *(("embedding", "", mode, ELEMENTS, most, None) for mode in ("fwd", "bwd") for most in (700, 1)),
+        *(("embedding", "", mode, ELEMENTS, 700, None) for mode in ("fwd", "bwd")),
         *(
             ("fp8_gemm", group, "fwd", "operators.fp8_gemm.WEIGHTS_AT_ONCE", 5 * 256, None)
             for group in ("Row-wise", "Blocks of 128")

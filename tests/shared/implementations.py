@@ -3,6 +3,7 @@
 import importlib.util
 import linecache
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,17 @@ import torch
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator, tensors_of
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
 )
+
+
+def is_timed() -> bool:
+    """Return whether the function that asks was called by a timed call on a CPU."""
+    return sys._getframe(2).f_code is TimedCalls.clocked.__code__
 
 
 def code_of(operator: str, name: str) -> str:
