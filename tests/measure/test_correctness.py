@@ -22,7 +22,6 @@ from kernels_bench_tools.measure.correctness.compare import (
     OutputComparison,
     OutputErrors,
     WrongResultError,
-    compare,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.records.record import Flag
@@ -77,18 +76,6 @@ def test_a_norm_that_is_wrong_for_some_values_fails_on_them(
 
     assert not verdict.ok
     assert case in verdict.reason
-
-
-def test_a_changed_input_is_flagged_but_not_incorrect() -> None:
-    def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out = right(x, weight, bias)
-        x.zero_()
-        return out
-
-    verdict = judge(in_place)
-
-    assert verdict.ok
-    assert verdict.flags == [Flag.INPUT_MUTATED]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +188,6 @@ def test_an_edge_case_may_be_wrong_where_the_workload_is_right(
     assert verdict.absmax is not None
 
 
-def test_nan_and_infinities_must_be_where_the_reference_has_them() -> None:
-    identity = replace(LAYER_NORM, reference=lambda x, w, b: x, baseline=None)
-    x = torch.tensor([[[1.0, float("inf"), -float("inf"), float("nan")]]])
-
-    compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
-    for output in (-x, x.nan_to_num(0.0), torch.full_like(x, float("nan")), x.roll(1, -1)):
-        with pytest.raises(WrongResultError, match="NaN or infinity"):
-            compare(output, identity, (x, x[0, 0], x[0, 0]))
-
-
 def finite(x: Tensor, *rest: Tensor) -> Tensor:
     return right(x, *rest).nan_to_num(0.0)
 
@@ -230,13 +207,6 @@ def test_a_norm_that_knows_the_public_cases_is_wrong_in_one_that_is_drawn(
     wrong: Callable[..., Any], case: str
 ) -> None:
     assert re.match(f"on {case}", judge(wrong).reason)
-
-
-def test_what_is_drawn_is_in_the_record_and_another_one_each_time() -> None:
-    one, other = (judge(right).corr["drawn"] for _ in range(2))
-
-    assert not set(one) & set(other)
-    assert [name.partition(" ")[0] for name in one] == ["seed"] * 2 + ["shape"] * 2 + ["nan", "inf", "-inf"]
 
 
 @pytest.mark.parametrize("name", ["flash_attn", "kv_store", "matmul", "moe", "rotary"])
@@ -319,25 +289,6 @@ def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
     assert verdict.corr["error_over_baseline"] > 2
-
-
-@pytest.mark.parametrize("case", ["transposed", "padded rows"])
-def test_reading_a_strided_input_as_if_it_were_dense_is_wrong(case: str) -> None:
-    def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.is_contiguous() or (case == "padded rows") != (x.stride(0) == x.shape[1] * x.stride(1)):
-            return right(x, weight, bias)
-        return right(x.as_strided(x.shape, torch.empty(x.shape).stride()), weight, bias)
-
-    assert judge(dense).reason.startswith(f"on {case}:")
-
-
-def test_unwritten_memory_is_detected_in_the_second_call() -> None:
-    def all_but_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        out.view(-1)[:-1] = right(x, weight, bias).view(-1)[:-1]
-        return out
-
-    assert "NaN" in judge(all_but_one).reason
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.0])

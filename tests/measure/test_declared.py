@@ -157,17 +157,6 @@ def test_a_prepare_that_returns_fewer_than_it_is_given_is_named() -> None:
     assert record.err.msg == "prepare= returned 1 of 2 parameters"
 
 
-def test_gradients_flow_through_prepared_parameters() -> None:
-    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], weight.float(), bias.float())
-
-    record = smoke(
-        "layer_norm", layer_norm, prepare=lambda *given: [value.double() for value in given], mode="bwd"
-    )
-
-    assert record.status is Status.OK, record.err
-
-
 def test_a_layout_has_workloads_in_a_group_of_its_own() -> None:
     record = smoke("activation", lambda gate, up: functional.silu(gate) * up, layout="two_tensors")
 

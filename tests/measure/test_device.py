@@ -1,14 +1,10 @@
-import os
-import sys
 from time import process_time
 
 import torch
 
 from kernels_bench_tools.measure.device.environment import (
-    describe_affinity,
     describe_environment,
     gpu_uuid,
-    imported_packages,
 )
 from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes, host_ms, measure_peaks
 from kernels_bench_tools.measure.timing.caches import cache_bytes, free_bytes, last_level_cache_bytes
@@ -21,24 +17,6 @@ def test_a_cpu_has_no_gpu_s_properties() -> None:
     assert environment.gpu == environment.driver == environment.sm == gpu_uuid("cpu") == ""
     assert environment.sm_clock_mhz == 0
     assert environment.cpu == cpu_device().name
-
-
-def test_only_imported_packages_are_listed() -> None:
-    packages = imported_packages()
-
-    assert {"torch", "msgspec", "numpy"} <= set(packages)
-    assert list(packages) == sorted(packages)
-    assert "mypy" not in sys.modules
-    assert "mypy" not in packages
-
-
-def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
-    cpus = set()
-    for part in describe_affinity().split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-
-    assert cpus == os.sched_getaffinity(0)
 
 
 def test_a_cpu_has_peaks_of_four_mixes_and_one_matmul() -> None:

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import Tensor
 
 from kernels_bench_tools.measure.judge.memory import copy_elsewhere, fingerprint, same_bits
 
@@ -19,22 +18,6 @@ def test_any_changed_element_changes_the_fingerprint(dtype: torch.dtype, size: i
         changed[place] = 0
         assert fingerprint(changed) != before
         assert not same_bits(changed, value)
-
-
-def test_a_fingerprint_depends_on_the_order_and_covers_all_chunks() -> None:
-    value = torch.zeros(2**22 + 5, dtype=torch.int64)
-    before = fingerprint(value)
-    value[-1] = 1
-
-    assert len({before, fingerprint(value), fingerprint(value.flip(0))}) == 3
-
-
-@pytest.mark.parametrize(
-    "value", [torch.randn(6, 10).t(), torch.randn(6, 12)[:, 1:8], torch.randn(9)[1:], torch.empty(0)]
-)
-def test_strides_and_offsets_do_not_matter(value: Tensor) -> None:
-    assert fingerprint(value) == fingerprint(value.contiguous().clone())
-    assert same_bits(value, value.clone())
 
 
 def test_nan_is_the_same_as_itself_and_a_signed_zero_is_not() -> None:

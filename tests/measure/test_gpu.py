@@ -23,7 +23,6 @@ from kernels_bench_tools.measure.timing.caches import (
     CUDA_MOST_INPUT_SETS,
     cache_bytes,
     input_set_count,
-    make_input_sets,
 )
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -168,17 +167,6 @@ def test_timed_calls_rotate_through_input_sets(size: int, expected: int) -> None
     assert found.latency.input_sets == len(seen) == count == expected
 
 
-def test_sets_of_small_inputs_lie_in_memory_segments_of_their_own() -> None:
-    sets = make_input_sets(lambda number: (random(8, 8),), 4, "cuda")
-    segments = [
-        one
-        for one in torch.cuda.memory_snapshot()
-        if any(one["address"] <= value.data_ptr() < one["address"] + one["total_size"] for (value,) in sets)
-    ]
-
-    assert len(segments) == 4
-
-
 def test_intermediate_results_of_successive_short_calls_have_different_addresses() -> None:
     seen: list[int] = []
 
@@ -308,18 +296,6 @@ def test_a_declared_kernel_that_is_not_launched_costs_the_rank() -> None:
     assert record.status is Status.REJECTED
     assert Flag.FALLBACK in record.flags
     assert "no kernel matches 'my_very_own_kernel'" in record.err.msg
-
-
-def test_only_calls_of_at_least_50_us_on_the_device_wait_for_the_gpu_to_rest() -> None:
-    with torch.no_grad():
-        small, large = random(32, 32), random(8192, 8192)
-        short = CudaTimer(
-            lambda: [small + 1 for _ in range(5)][-1], (), "cuda"
-        )  # the host takes longer than the GPU
-        long = CudaTimer(lambda: large + 1, (), "cuda")
-
-    assert short.idle_seconds == 0
-    assert long.idle_seconds > 0
 
 
 def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:

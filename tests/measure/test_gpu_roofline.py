@@ -31,16 +31,6 @@ def test_traffic_peaks_are_near_one_another(peaks: dict[str, float]) -> None:
     assert max(traffic) < 10_000
 
 
-def test_half_types_multiply_faster_than_float32(peaks: dict[str, float]) -> None:
-    capability = torch.cuda.get_device_capability()
-
-    assert peaks["matmul_float16"] > 1.5 * peaks["matmul_float32"]
-    if capability >= (8, 0):
-        assert peaks["matmul_bfloat16"] > peaks["matmul_tf32"] > 1.5 * peaks["matmul_float32"]
-    if capability >= (8, 9):
-        assert peaks["matmul_float8"] > 1.2 * peaks["matmul_bfloat16"]
-
-
 def test_peaks_repeat_within_three_percent_and_matmuls_within_ten(peaks: dict[str, float]) -> None:
     again = measure_peaks("cuda")
 
@@ -50,18 +40,6 @@ def test_peaks_repeat_within_three_percent_and_matmuls_within_ten(peaks: dict[st
     matmuls = {name for name in ratios if name.startswith("matmul")}
     assert all(abs(ratios[name] - 1) < 0.1 for name in matmuls), ratios
     assert all(abs(ratios[name] - 1) < 0.03 for name in ratios.keys() - matmuls), ratios
-
-
-def test_peaks_free_their_memory_and_restore_the_precision() -> None:
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved(), torch.get_float32_matmul_precision()
-
-    measure_peaks("cuda")
-    measure_sentinels("cuda")
-
-    # cuBLAS keeps a workspace.
-    assert torch.cuda.memory_reserved() <= before[0] + 256 * 2**20
-    assert torch.get_float32_matmul_precision() == before[1]
 
 
 def test_sentinels_repeat_within_two_percent(sentinels: dict[str, float]) -> None:

@@ -45,9 +45,7 @@ def ms_at(work: Work, gb_per_s: float) -> float:
         (2e9, 0, "read", 4400),
         (0, 2e9, "write", 4100),
         (1e9, 1e9, "copy", 4270),
-        (1.0001e9, 1e9, "copy", 4270),  # weights, read once
         (2e9, 1e9, "triad", 4300),
-        (3e9, 1e9, "mix", 4324.6),
         (1e9, 3e9, "mix", 4183.3),
     ],
 )
@@ -65,7 +63,6 @@ def test_without_peaks_there_is_a_regime_but_no_fraction() -> None:
     ("size", "ms", "flops", "dtype", "regime"),
     [
         (1e6, 4 * NULL_MS, 1, "bfloat16", Regime.LAUNCH),
-        (1e6, 4 * NULL_MS, 1e10, "bfloat16", Regime.LAUNCH),
         (10e6, 0.01, 1, "bfloat16", Regime.L2),
         (60e6, 0.05, 1, "bfloat16", Regime.TRANSITION),
         (1e9, 0.5, 1, "bfloat16", Regime.HBM),
@@ -107,14 +104,11 @@ def test_the_fraction_is_the_achieved_rate_over_the_peak(
         (copying(1e9), ms_at(copying(1e9), 1.5 * 4270), "", "4400 GB/s"),
         # 240 MB, of which 63 MB need never have reached memory before the end of the call.
         (copying(120e6), ms_at(copying(120e6), 1.3 * 4400), "", ""),
-        (copying(120e6), ms_at(copying(120e6), 1.6 * 4400), "", "GB/s"),
-        (copying(20e6), ms_at(copying(20e6), 2 * 4270), "", ""),
         (copying(20e6), ms_at(copying(20e6), 10 * 4400), "", "more than 8 times"),
         (computing(950), 1.0, "", ""),  # boost clocks
         (computing(1200), 1.0, "", "1200 TFLOP/s in bfloat16"),
         (computing(450), 1.0, "float32", ""),
         (copying(1e3), 0.4 * NULL_MS, "", "empty kernel"),
-        (copying(1e3), 0.8 * NULL_MS, "", ""),
         (copying(1e3), 0.0, "", "takes no time"),
     ],
 )

@@ -10,12 +10,10 @@ from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
     SamplingLimits,
-    affordable,
     drifted,
     sample,
     sample_flags,
     summarize,
-    warm_up,
 )
 from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
 
@@ -71,10 +69,6 @@ def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval()
     assert (len(calls), reason) == (MIN_SAMPLES, "max_seconds")
 
 
-def test_warm_up_goes_on_until_the_time_per_call_is_steady() -> None:
-    assert 50 < warm_up(drawn(2.0 ** max(0, 5 - n // 10) for n in count()), limits()).calls < 100
-
-
 def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
     samples = [float(value) for value in range(100, 0, -1)]
 
@@ -105,7 +99,3 @@ def test_flags_of_samples_that_rise_or_fall_into_two_groups(
 
     assert sample_flags(latency, tick) == flags
     assert drifted(latency, tick) == (Flag.DRIFT in flags)
-
-
-def test_slow_calls_are_made_often_enough_for_an_interval_and_no_more() -> None:
-    assert [affordable(0.1, seconds) for seconds in (1e-6, 0.01, 1.0)] == [30, 10, MIN_SAMPLES]

@@ -4,7 +4,7 @@ import pytest
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
-from kernels_bench_tools.records.record import Regime, Work
+from kernels_bench_tools.records.record import Work
 from kernels_bench_tools.records.roofline import peaks_for
 
 pytestmark = pytest.mark.usefixtures("small_buffers")
@@ -35,13 +35,6 @@ def test_a_too_low_peak_is_measured_again() -> None:
 
     assert found.above == ""
     assert session.peaks["copy"] > 0.1
-
-
-def test_a_time_near_an_empty_kernel_s_is_launch_bound() -> None:
-    session = a_session(copy=10.0)
-    session.sentinels = {"null": [0.002]}
-
-    assert session.assess(copying(1000), 0.006, "float32").regime is Regime.LAUNCH
 
 
 def test_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:

@@ -147,22 +147,6 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
     assert "stale_output: " in trial.failure.msg
 
 
-def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_timed_calls(
-    session: BenchmarkSession,
-) -> None:
-    calls = []
-
-    def larger_at_first(*inputs: Any) -> Any:
-        calls.append(1)
-        output = torch_layer_norm(*inputs)
-        return output.double() if len(calls) == 1 else output
-
-    trial = attempt(LAYER_NORM, larger_at_first, session)
-
-    assert trial.status is Status.REJECTED
-    assert "float64" in trial.failure.msg
-
-
 def late_layer_norm(seconds: float) -> Candidate:
     def clocked(calls: TimedCalls, change: int) -> float:
         time.sleep(seconds)

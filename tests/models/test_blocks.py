@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernels_bench_tools.models.baseline.L2 import QKVParallelLinear, RowParallelLinear
+from kernels_bench_tools.models.baseline.L2 import RowParallelLinear
 from kernels_bench_tools.models.baseline.parallel_state import tensor_parallel
 
 
@@ -35,9 +35,3 @@ def test_only_the_first_rank_of_a_row_parallel_layer_adds_the_bias() -> None:
         parts.append(module(own))
 
     torch.testing.assert_close(sum(parts), whole(x))
-
-
-@pytest.mark.parametrize(("kv_heads", "size"), [(8, 3), (2, 3)])
-def test_heads_of_keys_that_cannot_be_shared_evenly_are_refused(kv_heads: int, size: int) -> None:
-    with tensor_parallel(0, size), pytest.raises(ValueError, match="is not a multiple of"):
-        QKVParallelLinear(8, 2, 24, kv_heads)

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.models.baseline.forward_context import plan_batch
-from kernels_bench_tools.models.baseline.L1 import AllReduce, RotaryEmbedding
+from kernels_bench_tools.models.baseline.L1 import AllReduce
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.config import load_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 transformers = pytest.importorskip("transformers")
@@ -54,31 +53,6 @@ def test_logits_equal_those_of_transformers_in_prefilling_and_decoding(kind: str
         torch.testing.assert_close(
             decoded, torch.stack([expected[0][19 + step], expected[1][10 + step]]), **CLOSE
         )
-
-
-def test_stretched_rotary_frequencies_equal_those_of_transformers() -> None:
-    config = load_config("llama-3.1-8b")
-    scaling = config.rope_scaling
-    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    hf_config = transformers.LlamaConfig(
-        head_dim=config.head_dim,
-        max_position_embeddings=config.max_position_embeddings,
-        rope_parameters={"rope_type": "llama3", "rope_theta": config.rope_theta}
-        | {name: getattr(scaling, name) for name in names},
-    )
-    hf_rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(hf_config)
-    positions = torch.tensor([0, 1, 2, 15, 100, 1000, 4095, 8191, 8192, 100_000])
-    ours = RotaryEmbedding(
-        config.head_dim,
-        max_position_embeddings=config.max_position_embeddings,
-        base=config.rope_theta,
-        rope_scaling=scaling,
-    )
-
-    cos, sin = (values[0].chunk(2, -1)[0] for values in hf_rotary(torch.zeros(1), positions[None]))
-
-    expected = torch.cat((cos, sin), dim=-1)
-    torch.testing.assert_close(ours.cos_sin_cache[positions], expected, rtol=0, atol=1e-5)
 
 
 def test_a_chunk_of_a_prompt_beside_a_decoding_sequence_gives_the_logits_of_prefilling() -> None:

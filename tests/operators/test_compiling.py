@@ -42,7 +42,7 @@ def backward(outputs):
 pinned = lambda parts, warps: triton.Config({"PARTS": parts}, num_warps=warps)
 """
 NORM = """
-for columns in (4096, 20000):  # in registers and in chunks
+for columns in (512, 20000):  # in registers and in chunks
     f, weight = cell.{name}, x(columns)
     f(x(4, columns), weight{bias}, tile=pinned(2, 4))
     backward(f(x(4, columns, leaf=True), x(columns, leaf=True){bias}))

@@ -1,7 +1,8 @@
 """What is right: torch's implementations, and formulas that are written out here, in every type and edge case."""
 
-from collections.abc import Callable
+import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,131 +16,99 @@ from formulas import (
     fp8_quant,
     rms_norm,
 )
-from implementations import assert_correct, find, function_of, judge, judge_on, smoke_workload
+from implementations import (
+    ROOT,
+    assert_correct,
+    code_of,
+    function_of,
+    judge,
+    judge_on,
+    run_cell,
+    smoke_workload,
+)
 from torch import Tensor
 from torch.func import functional_call
 
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.models.baseline.L2 import FusedMoE, LlamaMLP
 from kernels_bench_tools.records.record import Flag
 
-ALL, TWO, SINGLE = ("float32", "bfloat16", "float16"), ("float32", "bfloat16"), ("float32",)
-ACTIVATION = ("SwiGLU", "GELU (tanh)", "GELU (erf)")
-OTHERS = ("SiLU", "QuickGELU", "GeGLU")
-SCANS = ("Prefill", "Step")
-CROSS_ENTROPY = ("Forward", "Forward with gradients")
-FP8_QUANT = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
-RMS_NORM = ("RMSNorm", "RMSNorm with residual")
-
-# Operator; notebook of the implementation, or a formula; groups; types; axes of the smoke workload that are changed.
-CASES: list[tuple[str, str | Callable[..., Any], tuple[str, ...], tuple[str, ...], dict[str, Any]]] = [
-    ("activation", activation, (*ACTIVATION, *OTHERS), ALL, {}),
-    ("activation", "torch_activations", OTHERS, ALL, {}),
-    ("activation", "torch_compiled_activations", OTHERS, SINGLE, {}),
-    ("activation", "torch_swiglu", ACTIVATION[:1], ALL, {}),
-    ("activation", "torch_gelu", ACTIVATION[1:], ALL, {}),
-    ("activation", "torch_compiled_swiglu", ACTIVATION[:1], SINGLE, {}),
-    ("activation", "torch_compiled_gelu", ACTIVATION[1:2], SINGLE, {}),
-    *(
-        ("causal_conv1d", "torch_causal_conv1d", ("",), ALL, axes)
-        for axes in ({}, {"seq_len": 1}, {"width": 2, "activation": "none"})
-    ),
-    ("causal_conv1d", "torch_compiled_causal_conv1d", ("",), SINGLE, {}),
-    *(
-        ("causal_lm", name, ("",), ("bfloat16",), axes)
-        for name in ("torch_model", "torch_compiled_model")
-        for axes in ({}, {"kind": "qwen3", "sequences": 3, "tokens": 1})
-    ),
-    ("cross_entropy", cross_entropy, CROSS_ENTROPY, ALL, {}),
-    ("cross_entropy", "torch_cross_entropy", CROSS_ENTROPY, ALL, {}),
-    ("cross_entropy", "torch_eager_cross_entropy", CROSS_ENTROPY, ALL, {}),
-    ("cross_entropy", "torch_compiled_cross_entropy", CROSS_ENTROPY, SINGLE, {}),
-    # The second is a formula of its own, without the modules of the models. A layer of Qwen2 has a bias.
-    *(
-        ("decoder_layer", name, ("",), TWO, axes)
-        for name in ("torch_layer", "torch_compiled_layer")
-        for axes in ({}, {"kind": "qwen3", "residual": False, "sequences": 3, "tokens": 1}, {"kind": "qwen2"})
-    ),
-    *(
-        ("deformable_attention", name, ("",), SINGLE, {})
-        for name in (
-            deformable_attention,
-            "torch_deformable_attention",
-            "torch_compiled_deformable_attention",
-        )
-    ),
-    ("embedding", embedding, ("",), ALL, {}),
-    ("embedding", "torch_embedding", ("",), ALL, {}),
-    ("embedding", "torch_compiled_embedding", ("",), SINGLE, {}),
-    ("fp8_gemm", "torch_fp8_gemm", ("Row-wise", "Blocks of 128"), ("float8_e4m3fn",), {}),
-    ("fp8_gemm", "torch_compiled_fp8_gemm", ("Row-wise", "Blocks of 128"), ("float8_e4m3fn",), {}),
-    ("fp8_gemm", "torch_scaled_mm", ("Row-wise",), ("float8_e4m3fn",), {}),
-    *(
-        ("fp8_quant", function, FP8_QUANT, TWO, {"tokens": 130, "hidden_dim": 520})
-        for function in (fp8_quant, "torch_fp8_quant", "torch_compiled_fp8_quant")
-    ),
-    ("gated_delta_rule", "torch_gated_delta_rule", SCANS, TWO, {}),
-    ("gated_delta_rule", "torch_compiled_gated_delta_rule", SCANS[1:], SINGLE, {}),
-    ("grouped_gemm", "torch_grouped_mm", ("",), TWO, {}),
-    ("grouped_gemm", "torch_loop", ("",), TWO, {}),
-    ("kv_store", "torch_index_copy", ("",), TWO, {}),
-    ("kv_store", "torch_index_put", ("",), TWO, {}),
-    ("layer_norm", "torch_layer_norm", ("",), ALL, {}),
-    *(
-        ("llama4_moe", name, ("",), TWO, {"routing": routing})
-        for name in ("torch_llama4_moe", "torch_all_experts_llama4_moe")
-        for routing in ("uniform", "skewed")
-    ),
-    ("matmul", "torch_matmul", ("Linear", "Linear with bias"), ALL, {}),
-    ("mlp", "torch_mlp", ("",), TWO, {}),
-    ("moe", "torch_moe", ("",), TWO, {}),
-    ("moe", "torch_compiled_moe", ("",), TWO, {}),
-    ("paged_attention", "torch_gather", ("",), ALL, {}),
-    *(
-        ("rms_norm", function, RMS_NORM, ALL, {})
-        for function in (rms_norm, "torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm")
-    ),
-    ("rotary", "torch_rotary", ("",), ALL, {}),
-    ("rotary", "torch_rotary", ("",), ALL, {"seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}),
-    ("rotary", "torch_compiled_rotary", ("",), SINGLE, {}),
-    ("selective_scan", "torch_selective_scan", SCANS, TWO, {}),
-    ("selective_scan", "torch_compiled_selective_scan", SCANS, SINGLE, {}),
-    ("ssd_scan", "torch_ssd_scan", SCANS, TWO, {}),
-    ("ssd_scan", "torch_compiled_ssd_scan", SCANS[1:], SINGLE, {}),
+NOTEBOOKS = [
+    path
+    for path in sorted(ROOT.glob("*/impls/torch_*.md"))
+    if path.parts[-3] != "transformers_models" and path.stem in run_cell(path.parts[-3], path.stem)
 ]
+DTYPES = {
+    "causal_lm": ("bfloat16",),
+    "deformable_attention": ("float32",),
+    "fp8_gemm": ("float8_e4m3fn",),
+}
+"""Of operators with notebooks that do not compute in both float32 and bfloat16."""
+AXES: dict[str, list[dict[str, Any]]] = {
+    "causal_conv1d": [{"seq_len": 1}, {"width": 2, "activation": "none"}],
+    "decoder_layer": [{"kind": "qwen2"}],
+    "fp8_quant": [{"tokens": 130, "hidden_dim": 520}],
+    "llama4_moe": [{"routing": "skewed"}],
+    "rotary": [{"seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}],
+}
+"""Changes of the smoke workloads that are tried, too."""
 REFUSED = {"torch_index_copy": ["heads first in memory", "a block's keys and values side by side"]}
 """Edge cases that an implementation refuses to compute; all others are computed."""
+FORMULAS = {
+    "activation": activation,
+    "cross_entropy": cross_entropy,
+    "deformable_attention": deformable_attention,
+    "embedding": embedding,
+    "fp8_quant": fp8_quant,
+    "rms_norm": rms_norm,
+}
 
 
-@pytest.mark.parametrize(
-    ("operator", "function", "group", "dtype", "axes"),
-    [
-        pytest.param(
-            operator,
-            function,
-            group,
-            dtype,
-            axes,
-            id="-".join((operator, getattr(function, "__name__", function), group, dtype, *axes)),
-        )
-        for operator, function, groups, dtypes, axes in CASES
-        for group in groups
-        for dtype in dtypes
-    ],
-)
-def test_a_right_implementation_is_correct(
-    operator: str, function: Any, group: str, dtype: str, axes: dict[str, Any]
-) -> None:
-    called = function_of(operator, function) if isinstance(function, str) else function
+def options_of(path: Path) -> dict[str, Any]:
+    """Return what a notebook tells ``run_benchmark`` beside the operator and the function."""
+    calls = [
+        one for one in ast.walk(ast.parse(code_of(path.parts[-3], path.stem))) if isinstance(one, ast.Call)
+    ]
+    (call,) = [one for one in calls if ast.unparse(one.func) == "run_benchmark"]
+    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg != "load"}
 
-    verdict = judge(find(operator), group, dtype, called, **axes)
 
-    # Log-probabilities that torch rounds to half precision.
-    rounded = function == "torch_cross_entropy" and dtype != "float32"
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == ([Flag.PRECISION] if rounded else [])
-    assert verdict.corr.get("refused") == REFUSED.get(str(function))
+def variants(operator: Operator, only: Any = None) -> list[Workload]:
+    """Return the smoke workloads, and each with changed axes, in each type."""
+    return [
+        replace(workload, axes=workload.axes | axes, dtype=dtype)
+        for workload in operator.workloads("smoke", only)
+        for axes in ({}, *AXES.get(operator.name, ()))
+        for dtype in DTYPES.get(operator.name, ("float32", "bfloat16"))
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_what_a_notebook_calls_of_torch_is_correct_on_what_it_measures(path: Path) -> None:
+    options = options_of(path)
+    only = options.pop("only", None)
+    operator, function = (
+        find_operator(path.parts[-3]).adapted(**options),
+        function_of(path.parts[-3], path.stem),
+    )
+    for workload in variants(operator, only):
+        if (path.stem, workload.group) == ("torch_scaled_mm", "Blocks of 128"):
+            continue  # for CUDA only
+        verdict = judge_on(workload, operator, function)
+
+        # Log-probabilities that torch rounds to half precision.
+        rounded = path.stem == "torch_cross_entropy" and workload.dtype != "float32"
+        assert verdict.ok, verdict.reason
+        assert verdict.flags == ([Flag.PRECISION] if rounded else [])
+        assert verdict.corr.get("refused") == REFUSED.get(path.stem)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_that_is_written_out_is_correct(name: str) -> None:
+    operator = find_operator(name)
+    for workload in variants(operator):
+        assert_correct(judge_on(workload, operator, FORMULAS[name]))
 
 
 def test_the_blocks_of_the_models_compute_what_the_operators_compute() -> None:
@@ -154,16 +123,6 @@ def test_the_blocks_of_the_models_compute_what_the_operators_compute() -> None:
     x, logits, w13, w2, top_k = inputs("moe")
     found = functional_call(FusedMoE(6, top_k, 64, 48), {"w13_weight": w13, "w2_weight": w2}, (x, logits))
     torch.testing.assert_close(found, find_operator("moe").reference(x, logits, w13, w2, top_k))
-
-
-@pytest.mark.parametrize("name", ["torch_", "torch_compiled_"])
-@pytest.mark.parametrize("layout", ["gated", "gate_first"])
-@pytest.mark.parametrize("dtype", TWO)
-def test_a_norm_with_a_gate_is_correct(name: str, layout: str, dtype: str) -> None:
-    operator = find_operator("rms_norm").adapted(layout=layout)
-    workload = smoke_workload(operator, f"RMSNorm, {layout.replace('_', ' ')}", dtype)
-
-    assert_correct(judge_on(workload, operator, function_of("rms_norm", f"{name}{layout}_rms_norm")))
 
 
 @pytest.mark.parametrize("name", ["selective_scan", "gated_delta_rule", "ssd_scan"])
@@ -230,7 +189,7 @@ def test_gradients_may_overwrite_the_logits_and_caches_be_written_if_that_is_dec
         return (loss, logits) if gradients else loss
 
     for name, group, function in (
-        ("cross_entropy", CROSS_ENTROPY[1], in_place),
+        ("cross_entropy", "Forward with gradients", in_place),
         ("kv_store", "", function_of("kv_store", "torch_index_put")),
     ):
         operator = find_operator(name)
