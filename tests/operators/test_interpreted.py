@@ -46,16 +46,17 @@ with torch.no_grad():
 """
 GATED = """
 operator = operator.adapted(layout=sys.argv[2].removeprefix("triton_").removesuffix("_rms_norm"))
-with torch.no_grad():
-    for workload in operator.workloads("smoke"):
-        judge(operator, replace(workload, dtype="float16"), kernel)
+(workload,) = operator.workloads("smoke")
+judge(operator, replace(workload, axes={**workload.axes, "seq_len": 5}, dtype="float16"), kernel)
 """
 SCRIPTS: dict[tuple[str, str], str] = {
     ("activation", "triton_activations"): """
 for workload in operator.workloads("smoke", {"function": ("silu", "quick_gelu", "geglu")}):
     judge(operator, replace(workload, dtype="float16"), kernel)
 """,
-    ("deformable_attention", "triton_deformable_attention"): "judge(operator, smoke, kernel)",
+    ("deformable_attention", "triton_deformable_attention"): """
+judge(operator, replace(smoke, axes={**smoke.axes, "queries": 5}), kernel)
+""",
     ("gated_delta_rule", "triton_gated_delta_rule"): SCANNED,
     ("llama4_moe", "triton_llama4_moe"): IN_HALF,
     ("rms_norm", "triton_gate_first_rms_norm"): GATED,
@@ -96,13 +97,12 @@ torch.set_grad_enabled(False)
 def examine(workload, hard):
     of = operator.for_workload(workload)
     verdict = judge(of if hard else replace(of, edge_cases=no_edge_cases), workload, kernel)
-    if workload.dtype != "bfloat16":  # which the interpreter truncates
-        assert verdict.corr["error_over_baseline"] < 2, verdict.corr
+    assert verdict.corr["error_over_baseline"] < 2, verdict.corr
 
 
 # The backward pass is in test_backward.
 for workload in operator.workloads("smoke"):
-    for dtype in ("float32", "bfloat16", "float16"):
+    for dtype in ("float32", "float16"):
         # Edge cases in the type with the smallest range; the vectors of float32 are half as wide.
         examine(replace(workload, dtype=dtype), hard=dtype == "float16")
     # One token, whose row several programs share, and a few that have one each.
