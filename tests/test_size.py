@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_540,
+    "tests": 31_420,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -144,7 +144,6 @@ def int8(*shapes: tuple[int, ...]) -> Callable[..., Inputs]:
 
 
 TIED = normal((32, 128), dtype=torch.bfloat16)
-INDICES = Output("indices", dtype="int64", accept=chosen(0))
 TOPK = (Output("values"), Output("indices", dtype="int64", accept=chosen(1)))
 P, M, V = Output("p"), Output("m"), Output("v")
 X, ROWS = normal((32, 64)), with_integers((40,), 20, (20, 8))
@@ -162,12 +161,6 @@ KINDS: dict[str, tuple[Any, ...]] = {
         "'indices' is wrong",
         lambda x: tuple(x.topk(4, largest=False)),
         "'values' is off",
-    ),
-    "argmax": (
-        operator(TIED, lambda x: x.argmax(-1), INDICES),
-        lambda x: topk_last(x)[1][:, 0].contiguous(),
-        lambda x: torch.zeros(32, dtype=torch.int64),
-        UNLIKE,
     ),
     "AdamW in place": (
         operator(STEP, adamw_of_copies, P, M, V).adapted(in_place=True),
@@ -251,12 +244,6 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: counts(x, 7),
         "returned shape",
     ),
-    "interpolate": (
-        operator(normal((2, 3, 8, 8)), lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear")),
-        lambda x: functional.interpolate(x, size=(16, 16), mode="bilinear"),
-        lambda x: functional.interpolate(x, scale_factor=2),
-        OFF,
-    ),
     "group norm": (
         operator(normal((4, 8, 10)), lambda x: functional.group_norm(x, 2)),
         lambda x: functional.layer_norm(x.view(4, 2, 40), (40,)).view(4, 8, 10),
@@ -273,14 +260,6 @@ KINDS: dict[str, tuple[Any, ...]] = {
         operator(X, lambda x: x.clamp(-1, 1)).adapted(in_place=True),
         lambda x: x.clamp_(-1, 1),
         lambda x: x.clamp_(-1),
-        OFF,
-    ),
-    "several outputs": (
-        operator(X, lambda x: torch.var_mean(x, -1), Output("variance"), Output("mean")),
-        lambda x: tuple(one.float() for one in torch.var_mean(x.double(), -1)),
-        lambda x: torch.var_mean(x, -1, correction=0),
-        "'variance' is off",
-        lambda x: torch.var_mean(x, -1)[::-1],
         OFF,
     ),
     "subnormals": (

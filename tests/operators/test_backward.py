@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from implementations import assert_correct, code_of, judge
+from implementations import assert_correct, code_of, judge, smoke_workload
 from torch import Tensor
+from torch.nn import functional
 
-from kernels_bench_tools.measure.correctness.check import Correctness
-from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import find_operator, tensors_of
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import Operator, find_operator
 
 # Sizes in the order of the operator's axes, one in each type: several rows for a program, widths that fill no tile, single
 # rows, and rows that are longer than a program's registers. The smoke workload comes first, with edge cases.
@@ -110,121 +109,51 @@ def test_our_gradients_are_correct_in_the_interpreter(
     assert printed == str(len(sizes))
 
 
-def layer_norm_gradients(x: Tensor, weight: Tensor, bias: Tensor, upstream: Tensor) -> tuple[Tensor, ...]:
-    """The formulas written out: nothing here is torch's own backward pass."""
-    centred = x - x.mean(-1, keepdim=True)
-    scale = (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    normal, weighted = centred * scale, upstream * weight
-    slope = (weighted * normal).mean(-1, keepdim=True)
-    gradient = (weighted - weighted.mean(-1, keepdim=True) - normal * slope) * scale
-    assert bias.shape == weight.shape
-    return gradient, (upstream * normal).sum((0, 1)), upstream.sum((0, 1))
+def passes(operator: str, group: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the backward pass of a function that is called as the operator's."""
+    return timed_function(forward_of(operator, group), function, "bwd").call
 
 
-def swiglu_gradient(x: Tensor, upstream: Tensor) -> Tensor:
-    gate, up = x.chunk(2, -1)
-    part = gate.sigmoid()
-    return torch.cat((upstream * up * part * (1 + gate * (1 - part)), upstream * gate * part), -1)
+def forward_of(operator: str, group: str) -> Operator:
+    found = find_operator(operator)
+    return found.for_workload(smoke_workload(found, group))
 
 
-def gelu_gradient(x: Tensor, approximate: str, upstream: Tensor) -> Tensor:
-    if approximate == "none":
-        tail = torch.special.erfc(-x / 2**0.5) / 2
-        return upstream * (tail + x * torch.exp(-x * x / 2) / (2 * torch.pi) ** 0.5)
-    root = (2 / torch.pi) ** 0.5
-    part = torch.sigmoid(2 * root * (x + 0.044715 * x**3))
-    return upstream * (part + 2 * x * part * (1 - part) * root * (1 + 3 * 0.044715 * x * x))
+def of_upstream(
+    operator: str, group: str, change: Callable[[Tensor], Tensor], number: int = -1
+) -> Callable[..., Any]:
+    """Return the right backward pass, called with another gradient, or another input."""
+
+    def call(*given: Any) -> Any:
+        changed = list(given)
+        changed[number] = change(given[number])
+        return passes(operator, group, forward_of(operator, group).baseline)(*changed)
+
+    return call
 
 
-def rotary_gradients(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, q_upstream: Tensor, k_upstream: Tensor
-) -> Any:
-    assert (q.shape, k.shape) == (q_upstream.shape, k_upstream.shape)
-    return find_operator("rotary").reference(q_upstream, k_upstream, cos, -sin)
-
-
-def cross_entropy_gradient(logits: Tensor, target: Tensor, upstream: Tensor) -> Tensor:
-    one_hot = torch.zeros_like(logits).scatter(1, target.clamp(min=0)[:, None], 1.0)
-    return (logits.softmax(-1) - one_hot) * torch.where(target < 0, 0, upstream)[:, None]
-
-
-FORMULAS: list[tuple[str, str, Callable[..., Any]]] = [
-    ("layer_norm", "", layer_norm_gradients),
-    ("activation", "SwiGLU", swiglu_gradient),
-    ("activation", "GELU (tanh)", gelu_gradient),
-    ("activation", "GELU (erf)", gelu_gradient),
-    ("rotary", "", rotary_gradients),
-    ("cross_entropy", "Forward", cross_entropy_gradient),
-]
-
-
-def judge_gradients(operator: str, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
-    """Return whether a function of an operator's inputs and its results' gradients returns the right gradients."""
-    return judge(in_mode(find_operator(operator), "bwd"), group, dtype, function)
-
-
-def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes in float32 and rounds once, to the type of its first argument."""
-
-    def rounded(*given: Any) -> Any:
-        wide = [v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for v in given]
-        found = tensors_of(function(*wide))
-        narrow = tuple(value.to(given[0].dtype) for value in found)
-        return narrow if len(narrow) > 1 else narrow[0]
-
-    return rounded
-
-
-@pytest.mark.parametrize(("operator", "group", "formula"), FORMULAS)
-def test_the_formulas_of_the_notebooks_are_correct(
-    operator: str, group: str, formula: Callable[..., Any]
-) -> None:
-    assert_correct(judge_gradients(operator, group, "bfloat16", in_float32(formula)))
-
-
-def layer_norm_with(number: int, change: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, ...]]:
-    def wrong(*given: Tensor) -> tuple[Tensor, ...]:
-        found = list(layer_norm_gradients(*given))
-        found[number] = change(found[number])
-        return tuple(found)
-
-    return wrong
-
-
-WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
-    "a row too few for the weight": (
-        "layer_norm",
-        "",
-        layer_norm_with(1, lambda gradient: gradient * 63 / 64),
-    ),
-    "a sigmoid for SiLU's derivative": (
-        "activation",
-        "SwiGLU",
-        lambda x, g: torch.cat((g * x[:, 256:] * x[:, :256].sigmoid(), swiglu_gradient(x, g)[:, 256:]), -1),
-    ),
-    "the halves swapped": ("activation", "SwiGLU", lambda x, g: swiglu_gradient(x, g).roll(256, -1)),
-    "erf for tanh": ("activation", "GELU (tanh)", lambda x, _, g: gelu_gradient(x, "none", g)),
-    "rotated forward": ("rotary", "", lambda q, k, cos, sin, *g: rotary_gradients(q, k, cos, -sin, *g)),
+SWIGLU, TANH, LOSS = ("activation", "SwiGLU"), ("activation", "GELU (tanh)"), ("cross_entropy", "Forward")
+WRONG: dict[str, tuple[tuple[str, str], Callable[..., Any]]] = {
+    "erf for tanh": (TANH, passes(*TANH, lambda x, _: functional.gelu(x))),
     "a gradient of ignored tokens": (
-        "cross_entropy",
-        "Forward",
-        lambda x, target, g: cross_entropy_gradient(x, target.clamp(min=0), g),
+        LOSS,
+        passes(*LOSS, lambda x, target: functional.cross_entropy(x, target.clamp(min=0), reduction="none")),
     ),
-    "a gradient read as if it had no gaps": (
-        "cross_entropy",
-        "Forward",
-        lambda x, target, g: cross_entropy_gradient(x, target, g.as_strided(g.shape, (1,))),
-    ),
+    "a gradient read as if it had no gaps": (LOSS, of_upstream(*LOSS, lambda g: g.as_strided(g.shape, (1,)))),
     "rows read as if one followed the other": (
-        "activation",
-        "SwiGLU",
-        lambda x, g: swiglu_gradient(x.as_strided(x.shape, (x.shape[1], 1)), g),
+        SWIGLU,
+        of_upstream(*SWIGLU, lambda x: x.as_strided(x.shape, (x.shape[1], 1)), number=0),
     ),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_gradient_is_incorrect(wrong: str) -> None:
-    operator, group, function = WRONG[wrong]
+    (operator, group), function = WRONG[wrong]
+    found = find_operator(operator)
 
-    assert not judge_gradients(operator, group, "float32", in_float32(function)).ok
+    verdict = judge(in_mode(found, "bwd"), group, "float32", function)
+
+    assert not verdict.ok
+    right = passes(operator, group, forward_of(operator, group).baseline)
+    assert_correct(judge(in_mode(found, "bwd"), group, "float32", right))
