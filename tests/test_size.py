@@ -15,16 +15,16 @@ LINES = {
     "kernels_bench_tools/cluster": 580,
     "kernels_bench_tools/hub": 1_960,
     "kernels_bench_tools/measure": 7_640,
-    "kernels_bench_tools/models": 3_160,
+    "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_140,
     "kernels_bench_tools/operators": 3_570,
-    "kernels_bench_tools/records": 2_850,
+    "kernels_bench_tools/records": 2_670,
     "kernels_bench_tools/report": 2_780,
-    "kernels_bench_tools/results": 4_540,
+    "kernels_bench_tools/results": 4_550,
     "kernels_bench_tools/run": 4_960,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_420,
+    "tests": 31_430,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

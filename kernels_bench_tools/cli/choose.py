@@ -30,7 +30,6 @@ from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import EFFECTS, record_file, record_files
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
-from kernels_bench_tools.records.model_workloads import operator_of_module
 from kernels_bench_tools.records.record import Record, Status, device_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.results.choose import (
@@ -155,7 +154,7 @@ def _choose_for_model(
 ) -> None:
     tasks, names = read_model_tasks(model), [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(operator_of_module(task.module) for each in phases for task in each.tasks)
+    called = dict.fromkeys(task.operator for each in phases for task in each.tasks)
     summaries = forward_summaries(project, [name for name in called if name in operators(project)])
     on = _device(f"the kernels of {model}", summaries.values(), device)
     measurements = Measurements(summaries, on.slug)

@@ -18,7 +18,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records.model_workloads import OPERATORS
+from kernels_bench_tools.records.model import OPERATORS
 from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.changes import Place, compare_states
 from kernels_bench_tools.results.history import (

@@ -43,11 +43,11 @@ from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.model import (
     CONFIGS,
     MODEL_LEVEL,
+    REPLACEABLE_OPERATORS,
     find_model,
     model_of_framework,
     phase_sizes,
 )
-from kernels_bench_tools.records.model_workloads import REPLACEABLE_OPERATORS
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval

@@ -21,7 +21,6 @@ from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
-from kernels_bench_tools.records.model_workloads import operator_calls
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
 from kernels_bench_tools.records.settings import operator_modules
 from kernels_bench_tools.text import did_you_mean
@@ -385,7 +384,9 @@ def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> 
                 group=called.group,
             )
             for phase in read_model_tasks(model).phases
-            for called in operator_calls(operator, phase)
+            for task in phase.tasks
+            for called in task.workloads
+            if called.operator == operator
         ]
         if found:
             sets[model] = found

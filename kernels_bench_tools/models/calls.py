@@ -43,10 +43,15 @@ class ModuleCall:
         return (*self.args, *self.named.values())
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Those of the inputs that are tensors, by argument."""
+        given = inspect.signature(self.module.forward).bind(*self.args, **self.named).arguments
+        return {name: value for name, value in given.items() if isinstance(value, Tensor)}
+
+    @property
     def key(self) -> Key:
         """What calls with inputs of the same shapes have in common; tensors are ``x bfloat16[2048, 4096]``."""
-        given = inspect.signature(self.module.forward).bind(*self.args, **self.named).arguments
-        inputs = (f"{name} {describe(value)}" for name, value in given.items() if isinstance(value, Tensor))
+        inputs = (f"{name} {describe(value)}" for name, value in self.tensors.items())
         return level_of(self.module), type(self.module).__name__, tuple(inputs)
 
 

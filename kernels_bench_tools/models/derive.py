@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import chain, product
+from math import prod
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from kernels_bench_tools.models.calls import Key, ModuleCall, describe, hooked, 
 from kernels_bench_tools.models.config import config_keys, load_config, splitting_problems
 from kernels_bench_tools.records.model import (
     RANKS,
+    Called,
     ModelTask,
     ModelTasks,
     Phase,
@@ -79,8 +81,12 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
 
     def note(call: ModuleCall) -> None:
         level, kind, inputs = key = call.key
-        new = ModelTask(level=level, module=kind, inputs=[*inputs], calls=0, paths={})
-        task, where = tasks.setdefault(key, new), paths[call.module]
+        if key not in tasks:
+            found = [*_workloads(call, sizes)]
+            tasks[key] = ModelTask(
+                level=level, module=kind, inputs=[*inputs], calls=0, paths={}, workloads=found
+            )
+        task, where = tasks[key], paths[call.module]
         task.calls += 1
         task.paths[where] = task.paths.get(where, 0) + 1
 
@@ -90,6 +96,89 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
     return Phase(
         name=name, sequences=sizes.sequences, tokens=sizes.tokens, context=sizes.context, tasks=found
     )
+
+
+def _workloads(call: ModuleCall, sizes: Sizes) -> Iterator[Called]:
+    """Yield what a call is as a workload of operators: attention that decodes is one of two."""
+    module: Any = call.module
+    shapes = {name: [*value.shape] for name, value in call.tensors.items()}
+    kinds = [describe(value) for value in (*call.tensors.values(), *module.parameters())]
+    dtype = next((kind.partition("[")[0] for kind in kinds if "float" in kind), "")
+
+    def called(operator: str, group: str = "", /, **axes: Any) -> Called:
+        return Called(operator=operator, group=group, dtype=dtype, axes=axes)
+
+    x, weight = shapes.get("x", []), shapes.get("weight", [])
+    batch = {"batch": sizes.sequences, "seq_len": sizes.tokens}
+    match type(module).__name__:
+        case "RMSNorm":
+            # Heads that are normalized are rows of a token.
+            axes = {"batch": prod(x[:-2]), "seq_len": x[-2], "hidden_dim": x[-1]}
+            if "residual" in shapes:
+                yield called("rms_norm", "RMSNorm with residual", function="add_rms_norm", **axes)
+            else:
+                yield called("rms_norm", "RMSNorm", function="rms_norm", **axes)
+        case "SiluAndMul":
+            yield called("activation", "SwiGLU", function="swiglu", tokens=x[0], hidden_dim=x[1] // 2)
+        case "RotaryEmbedding":
+            heads, kv_heads = (shapes[name][-1] // module.head_size for name in ("query", "key"))
+            yield called("rotary", **batch, heads=heads, kv_heads=kv_heads, head_dim=module.head_size)
+        case "FlashAttnPrefill" | "FlashAttnDecode" as kind:
+            (sequences, heads, head_dim), (_, block_size, kv_heads, _) = shapes["query"], shapes["key_cache"]
+            of_heads = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+            if kind == "FlashAttnDecode":
+                paged = {"sequences": sequences, "context": sizes.context, **of_heads}
+                yield called("paged_attention", **paged, block_size=block_size, even=True)
+            causal = sizes.tokens == sizes.context  # a prefill
+            yield called("flash_attn", **batch, kv_len=sizes.context, **of_heads, causal=causal)
+        case "Embedding":
+            tokens = shapes["input_ids"][0]
+            yield called("embedding", tokens=tokens, vocabulary=weight[0], hidden_dim=weight[1])
+        case "StoreKVCache":
+            (tokens, kv_heads, head_dim), (blocks, block_size, *_) = shapes["key"], shapes["key_cache"]
+            cache = {"kv_heads": kv_heads, "head_dim": head_dim, "blocks": blocks, "block_size": block_size}
+            yield called("kv_store", tokens=tokens, sequences=sizes.sequences, **cache)
+        case "Linear":
+            axes = {"tokens": x[0], "in_features": x[1], "out_features": weight[0]}
+            if "bias" in shapes:
+                yield called("matmul", "Linear with bias", function="linear_bias", **axes)
+            else:
+                yield called("matmul", "Linear", function="linear", **axes)
+        case "MoEGroupedGemm":
+            experts, features, columns = weight
+            sizes_of = {"rows": x[0], "experts": experts, "in_features": columns, "out_features": features}
+            yield called("grouped_gemm", **sizes_of, skewed=False)
+        case "LlamaMLP":
+            inside = module.down_proj.weight.shape[1]
+            yield called("mlp", tokens=x[0], hidden_dim=x[1], intermediate_dim=inside)
+        case "FusedMoE":
+            (tokens, columns), (_, experts) = shapes["hidden_states"], shapes["router_logits"]
+            chosen = {"tokens": tokens, "experts": experts, "top_k": module.top_k}
+            inside = module.w2_weight.shape[-1]
+            yield called("moe", **chosen, hidden_dim=columns, intermediate_dim=inside)
+        case "LlamaDecoderLayer":
+            axes = _sizes_of_layer(module, sizes)
+            yield called("decoder_layer", kind=axes.pop("kind"), residual="residual" in shapes, **axes)
+        case "LlamaForCausalLM":
+            layers, vocabulary = module.model.layers, len(module.lm_head.weight)
+            axes = _sizes_of_layer(layers[0], sizes)
+            yield called("causal_lm", **axes, layers=len(layers), vocabulary=vocabulary)
+
+
+def _sizes_of_layer(layer: Any, sizes: Sizes) -> dict[str, Any]:
+    attention = layer.self_attn
+    return {
+        "kind": "qwen3" if attention.q_norm else "llama" if attention.qkv_proj.bias is None else "qwen2",
+        "sequences": sizes.sequences,
+        "tokens": sizes.tokens,
+        "context": sizes.context,
+        "hidden_dim": len(attention.o_proj.weight),
+        "heads": attention.num_heads,
+        "kv_heads": attention.num_kv_heads,
+        "head_dim": attention.head_dim,
+        "intermediate_dim": layer.mlp.down_proj.weight.shape[1],
+        "block_size": BLOCK_SIZE,
+    }
 
 
 def write_all() -> None:

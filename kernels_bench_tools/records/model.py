@@ -11,7 +11,6 @@ from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.build import TRANSFORMERS
 from kernels_bench_tools.text import did_you_mean
 
-_SIZES = re.compile(r"\d+")
 _PHASE = re.compile(r"(prefill|decode|train)-([1-9]\d{0,5})")
 DECODE_CONTEXT = 1024
 """Tokens of a sequence that decodes, with the new one."""
@@ -23,7 +22,25 @@ RANKS = (1, 2, 4, 8)
 """Sizes of tensor-parallel groups whose tasks are derived, as far as a model can be split over them."""
 
 
-class ModelTask(msgspec.Struct, kw_only=True):
+OPERATORS = {
+    *("rms_norm", "activation", "rotary", "flash_attn", "paged_attention", "embedding", "kv_store", "matmul"),
+    *("grouped_gemm", "mlp", "moe", "decoder_layer", "causal_lm"),
+}
+"""The operators of this package that compute a kernel, a block or the whole of a model."""
+REPLACEABLE_OPERATORS = OPERATORS - {"kv_store", "decoder_layer", "causal_lm"}
+"""Those whose implementations ``kbt effect`` can measure in a model; a test compares them with ``models.replacement``."""
+
+
+class Called(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a module computes in a call, as a workload of an operator, without a name."""
+
+    operator: str
+    group: str = ""
+    dtype: str
+    axes: dict[str, int | bool | str]
+
+
+class ModelTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     level: int
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for whole models."""
     module: str
@@ -34,14 +51,16 @@ class ModelTask(msgspec.Struct, kw_only=True):
     paths: dict[str, int]
     """The calls of each module, by its path with ``*`` for the number of the layer."""
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        split = (tensor.partition(" ") for tensor in self.inputs)
-        return {name: tuple(map(int, _SIZES.findall(kind.partition("[")[2]))) for name, _, kind in split}
+    workloads: list[Called] = []
+    """The first is what an implementation of an operator is chosen for; none if no operator computes it."""
 
-    def dtype(self, argument: str) -> str:
-        kinds = dict(tensor.split(" ", 1) for tensor in self.inputs)
-        return kinds[argument].partition("[")[0]
+    @property
+    def workload(self) -> Called | None:
+        return self.workloads[0] if self.workloads else None
+
+    @property
+    def operator(self) -> str:
+        return self.workloads[0].operator if self.workloads else ""
 
 
 class Phase(msgspec.Struct, kw_only=True):
@@ -56,6 +75,11 @@ class Phase(msgspec.Struct, kw_only=True):
     def kernels(self, module: str) -> list[ModelTask]:
         """Return the calls of a class of modules, such as ``Linear``, or ``LlamaMLP`` of level 2."""
         return [task for task in self.tasks if task.module == module]
+
+    @property
+    def blocks(self) -> list[ModelTask]:
+        """The tasks of levels 2 to 4 that an operator computes; their time contains that of kernels."""
+        return [task for task in self.tasks if task.level > 1 and task.workloads]
 
 
 class ModelTasks(msgspec.Struct, kw_only=True):

@@ -22,7 +22,7 @@ from kernels_bench_tools.records.build import (
 )
 from kernels_bench_tools.records.committed import is_linked, record_files
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model_workloads import OPERATORS as MODEL_OPERATORS
+from kernels_bench_tools.records.model import OPERATORS as MODEL_OPERATORS
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.records.settings import find_settings, operator_modules

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records.model import ModelTask, Phase
-from kernels_bench_tools.records.model_workloads import (
-    REPLACEABLE,
-    axes_of,
-    blocks_of,
-    called_workload,
-    compared_axes,
-    operator_of_module,
-)
+from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, Called, ModelTask, Phase
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
@@ -36,6 +28,15 @@ from kernels_bench_tools.text import did_you_mean, grouped
 
 NO_OPERATOR = "no operator computes it"
 Axes = Mapping[str, int | bool | str]
+
+
+def axes_of(workload: Workload | Called) -> dict[str, Any]:
+    """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
+    axes = dict(workload.axes)
+    batch, seq_len = axes.get("batch"), axes.get("seq_len")
+    if isinstance(batch, int) and isinstance(seq_len, int) and "kv_len" not in axes:
+        axes["rows"] = batch * seq_len
+    return {**axes, "dtype": workload.dtype}
 
 
 class Choice(Point, kw_only=True):
@@ -257,7 +258,7 @@ class Measurements:
             for operator, summary in summaries.items()
         }
 
-    def equal(self, operator: str, wanted: Workload) -> Measured | None:
+    def equal(self, wanted: Called) -> Measured | None:
         """Return the workload of a call's sizes, type and layout, batch times length as one size; None if there is none.
 
         Of several, it is one with results that can be chosen, with equal axes if any, and with most results.
@@ -267,28 +268,30 @@ class Measurements:
             able = len(measured.eligible)
             return able > 0, measured.workload.axes == wanted.axes, able
 
-        return max(self.all_equal(operator, wanted), key=order, default=None)
+        return max(self.all_equal(wanted), key=order, default=None)
 
-    def all_equal(self, operator: str, wanted: Workload) -> Sequence[Measured]:
-        return self._equal.get(operator, {}).get(_compared(wanted), ())
+    def all_equal(self, wanted: Called) -> Sequence[Measured]:
+        return self._equal.get(wanted.operator, {}).get(_compared(wanted), ())
 
     def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, Measured]]:
         """Yield the workload of each call of a model that was measured, with the name of its phase."""
         for phase in phases:
             for task in phase.tasks:
-                wanted = called_workload(phase, task)
-                if wanted and (measured := self.equal(operator_of_module(task.module), wanted)):
+                if task.workload and (measured := self.equal(task.workload)):
                     yield phase.name, measured
 
 
-def _compared(workload: Workload) -> tuple[str, frozenset[tuple[str, str]]]:
-    return workload.group, frozenset((name, repr(value)) for name, value in compared_axes(workload).items())
+def _compared(workload: Workload | Called) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Return the group and the axes in which a call is compared with a workload: ``rows`` instead of batch and length."""
+    axes = axes_of(workload)
+    left_out = {"batch", "seq_len"} if "rows" in axes else set()
+    return workload.group, frozenset((name, repr(axes[name])) for name in axes.keys() - left_out)
 
 
 def choose_for_phase(phase: Phase, measurements: Measurements) -> PhaseChoice:
     """Return the fastest implementation for each kernel of a forward pass, of workloads with equal sizes and type."""
     kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
-    tasks = [_choose_for_task(phase, task, measurements) for task in kernels]
+    tasks = [_choose_for_task(task, measurements) for task in kernels]
     timed = [task for task in tasks if task.baseline_ms is not None]
     whole = sum(task.calls * (task.baseline_ms or 0.0) for task in timed)
     for task in timed:
@@ -296,19 +299,19 @@ def choose_for_phase(phase: Phase, measurements: Measurements) -> PhaseChoice:
     return PhaseChoice(
         phase=phase.name,
         tasks=tasks,
-        blocks=[_choose_for_task(phase, task, measurements) for task in blocks_of(phase)],
+        blocks=[_choose_for_task(task, measurements) for task in phase.blocks],
         prediction=_predict(timed),
         effect=_worth_an_effect(tasks),
     )
 
 
-def _choose_for_task(phase: Phase, task: ModelTask, measurements: Measurements) -> TaskChoice:
-    operator, wanted = operator_of_module(task.module), called_workload(phase, task)
+def _choose_for_task(task: ModelTask, measurements: Measurements) -> TaskChoice:
+    operator, wanted = task.operator, task.workload
     made = TaskChoice(module=task.module, inputs=task.inputs, calls=task.calls, operator=operator)
     if wanted is None:
         made.reason = NO_OPERATOR
         return made
-    measured = measurements.equal(operator, wanted)
+    measured = measurements.equal(wanted)
     made.tried, made.choice = measured is not None, choose(measured) if measured else None
     if made.choice is None:
         no_result = f"measured, but no result of {operator} is eligible"
@@ -353,7 +356,12 @@ def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
     saved: dict[str, tuple[float, str]] = {}
     for task in tasks:
         choice = task.choice
-        if choice and task.module in REPLACEABLE and choice.speedup_low and choice.speedup_low > 1:
+        if (
+            choice
+            and task.operator in REPLACEABLE_OPERATORS
+            and choice.speedup_low
+            and choice.speedup_low > 1
+        ):
             saves = task.calls * ((choice.baseline_ms or 0.0) - (choice.p50_ms or 0.0))
             saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
     return [f"{operator}/{name}" for operator, (_, name) in saved.items()]

@@ -19,6 +19,7 @@ from kernels_bench_tools.records.model import (
     CONFIGS,
     DERIVED,
     RANKS,
+    Called,
     ModelTask,
     ModelTasks,
     Phase,
@@ -26,8 +27,7 @@ from kernels_bench_tools.records.model import (
     model_keys,
     read_model_tasks,
 )
-from kernels_bench_tools.records.model_workloads import blocks_of, called_workload, operator_of_module
-from kernels_bench_tools.records.summary import Result, Summary, WorkloadSummary
+from kernels_bench_tools.records.summary import Result, Summary
 from kernels_bench_tools.results.export import Value, csv_text
 from kernels_bench_tools.text import deviation
 
@@ -48,7 +48,7 @@ class Call:
     """Calls of one kernel, or of one block or layer, with the same shapes."""
 
     task: ModelTask
-    wanted: WorkloadSummary | None
+    wanted: Called | None
     """The workload with these shapes, without a name; None if no operator computes it."""
     operator: str
     """The operator that computes it, by its name in this package; empty if the report has none."""
@@ -193,8 +193,8 @@ class ModelReport:
 
         found = {measurements.device: choose_for_phase(phase, measurements) for measurements in self.measured}
         kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
-        calls = self._calls(phase, kernels, {slug: one.tasks for slug, one in found.items()})
-        blocks = self._calls(phase, blocks_of(phase), {slug: one.blocks for slug, one in found.items()})
+        calls = self._calls(kernels, {slug: one.tasks for slug, one in found.items()})
+        blocks = self._calls(phase.blocks, {slug: one.blocks for slug, one in found.items()})
         return PhaseReport(
             phase,
             sorted(calls, key=lambda call: -max(map(call.baseline_ms, call.choices), default=0.0)),
@@ -203,7 +203,7 @@ class ModelReport:
         )
 
     def _calls(
-        self, phase: Phase, tasks: Sequence[ModelTask], choices: Mapping[str, Sequence[TaskChoice]]
+        self, tasks: Sequence[ModelTask], choices: Mapping[str, Sequence[TaskChoice]]
     ) -> Iterator[Call]:
         for number, task in enumerate(tasks):
             of_task = {slug: of_device[number] for slug, of_device in choices.items()}
@@ -217,11 +217,10 @@ class ModelReport:
                     point = next(point for point in row.points if point.workload == choice.workload)
                     about = next(about for about in view.workloads if about.name == choice.workload)
                     results[one.device] = Result(choice.operator, view, row, about, point)
-            operator = operator_of_module(task.module)
             yield Call(
                 task,
-                called_workload(phase, task),
-                operator if operator in self.operators else "",
+                task.workload,
+                task.operator if task.operator in self.operators else "",
                 of_task,
                 results,
             )
@@ -293,10 +292,9 @@ def model_shares(
     for (key, phase), (device, measured) in product(phases, devices.items()):
         calls: Counter[RowName] = Counter()
         for task in phase.tasks:
-            operator = operator_of_module(task.module)
-            wanted = called_workload(phase, task) if task.level == 1 else None
-            equal = {one.workload.name for one in measured.all_equal(operator, wanted)} if wanted else ()
-            rows = [row for row in differences if (row.operator, row.device) == (operator, device)]
+            wanted = task.workload if task.level == 1 else None
+            equal = {one.workload.name for one in measured.all_equal(wanted)} if wanted else ()
+            rows = [row for row in differences if (row.operator, row.device) == (task.operator, device)]
             calls.update({row: task.calls for row in rows if row.workload in equal})
         chosen = choose_for_phase(phase, measured) if calls else None
         if chosen and (whole := chosen.prediction):

@@ -7,7 +7,7 @@ from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records.build import FrontMatter
-from kernels_bench_tools.records.model import ModelTask, Phase, read_model_tasks
+from kernels_bench_tools.records.model import Called, ModelTask, Phase, read_model_tasks
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Summary, Verdict
 from kernels_bench_tools.results.choose import (
@@ -164,19 +164,23 @@ def test_a_wrong_axis_is_one_line(text: str, said: str) -> None:
     assert said in str(error.value)
 
 
+def task(module: str, operator: str, group: str, calls: int, level: int = 1, **axes: Any) -> ModelTask:
+    found = [Called(operator=operator, group=group, dtype="bfloat16", axes=axes)] if operator else []
+    return ModelTask(level=level, module=module, inputs=["x"], calls=calls, paths=["x"], workloads=found)
+
+
 def norm(calls: int, rows: int = 64, hidden_dim: int = 4096) -> ModelTask:
-    shape = f"bfloat16[{rows}, {hidden_dim}]"
-    return ModelTask(level=1, module="RMSNorm", inputs=[f"x {shape}"], calls=calls, paths=["norm"])
+    axes = {"function": "rms_norm", "batch": 1, "seq_len": rows, "hidden_dim": hidden_dim}
+    return task("RMSNorm", "rms_norm", "RMSNorm", calls, **axes)
 
 
 def swiglu(calls: int, tokens: int = 64) -> ModelTask:
-    inputs = [f"x bfloat16[{tokens}, 16384]"]
-    return ModelTask(level=1, module="SiluAndMul", inputs=inputs, calls=calls, paths=["act"])
+    return task(
+        "SiluAndMul", "activation", "SwiGLU", calls, function="swiglu", tokens=tokens, hidden_dim=8192
+    )
 
 
-LINEAR = ModelTask(
-    level=1, module="Linear", inputs=["x bfloat16[64, 8]", "weight bfloat16[8, 8]"], calls=5, paths=["linear"]
-)
+LINEAR = task("Linear", "matmul", "Linear", 5, function="linear", tokens=64, in_features=8, out_features=8)
 SWIGLU = {"name": "swiglu", "set": "default", "group": "SwiGLU", "function": "swiglu"} | {
     "tokens": 64,
     "hidden_dim": 8192,
@@ -206,7 +210,7 @@ def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_t
 
 
 def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
-    routing = ModelTask(level=1, module="TopkSoftmax", inputs=["logits bfloat16[8, 8]"], calls=1, paths=[""])
+    routing = task("TopkSoftmax", "", "", 1)
 
     found = phase_of(norm(10), LINEAR, routing)
 
@@ -245,7 +249,8 @@ def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> N
         "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
         "mlp": summary_of("mlp", block | {"dtype": "bfloat16"}, torch=2.0, mine=1.0),
     }
-    mlp = ModelTask(level=2, module="LlamaMLP", inputs=["x bfloat16[64, 4096]"], calls=2, paths=["mlp"])
+    sizes = {"tokens": 64, "hidden_dim": 4096, "intermediate_dim": 8192}
+    mlp = task("LlamaMLP", "mlp", "", 2, 2, **sizes)
     phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[swiglu(2), mlp])
 
     found = choose_for_phase(phase, Measurements(summaries, H200))
@@ -269,7 +274,7 @@ def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() 
     shares = {(one.model, one.phase): one for one in found[row]}
 
     phase = read_model_tasks("llama-3.1-8b").phase("decode-1")
-    calls = sum(task.calls for task in phase.kernels("RMSNorm") if "residual" in task.shapes)
+    calls = sum(task.calls for task in phase.kernels("RMSNorm") if len(task.inputs) > 1)
     share = shares["llama-3.1-8b", "decode-1"]
     total = choose_for_phase(phase, Measurements({"rms_norm": summary}, H200))
     prediction = total.prediction
