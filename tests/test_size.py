@@ -21,7 +21,7 @@ LINES = {
     "kernels_bench_tools/records": 2_670,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_550,
-    "kernels_bench_tools/run": 4_960,
+    "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
     "tests": 31_430,

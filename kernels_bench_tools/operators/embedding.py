@@ -79,7 +79,7 @@ OPERATOR = Operator(
         "default": _workloads("bfloat16", "", ((8192, 32000, 4096), (8192, 128256, 4096))),
         "large": _workloads("bfloat16", "", ((65536, 128256, 4096), (32768, 128256, 8192))),
         "decode": _workloads("bfloat16", "", tuple((tokens, 128256, 4096) for tokens in (1, 8, 64))),
-        "cpu": _workloads("float32", "cpu_", ((512, 8192, 512), (2048, 8192, 512))),
+        "cpu": _workloads("float32", "cpu_", ((2048, 8192, 512),)),
         "smoke": _workloads("float32", "smoke_", ((16, 100, 64),)),
         **model_sets("embedding", AXES, _name),
     },

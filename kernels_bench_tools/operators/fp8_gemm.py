@@ -122,7 +122,7 @@ OPERATOR = Operator(
     workload_sets={
         "default": _workloads("", tuple((2048, *layer) for layer in _LAYERS)),
         "decode": _workloads("", tuple((tokens, 4096, 28672) for tokens in (1, 32))),
-        "cpu": _workloads("cpu_", ((16, 1024, 1024), (128, 1024, 1024))),
+        "cpu": _workloads("cpu_", ((128, 1024, 1024),)),
         "smoke": _workloads("smoke_", ((16, 256, 384),)),
     },
     inputs=make_inputs,

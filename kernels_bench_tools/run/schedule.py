@@ -238,19 +238,25 @@ class Execution:
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         queue = ReadyQueue(self.graph, stale, self.expected)
         measuring: list[CellName] = []
+        summaries: list[CellName] = []
         while True:
             while len(self._running) < self.executor.jobs and (name := queue.pop()) is not None:
+                node = self.graph.nodes[name]
                 if self._settle_without_running(name):
                     queue.done(name)
-                elif self.graph.nodes[name].cell.measures:
+                elif node.cell.measures:
                     measuring.append(name)
+                elif any(self.graph.nodes[need].cell.measures for need in node.needs):
+                    summaries.append(name)
                 else:  # before sessions, so that their output is seen early
-                    self.progress.cell_started(str(name))
-                    task = self._task(self.graph.nodes[name], self._draft(name))
-                    self._running[pool.submit(self.executor.run, task)] = name
+                    self._start(name, pool)
+            # Where nothing runs beside a session, they wait for each other: one would leave the other cores idle.
+            if self.executor.sessions or len(summaries) >= self.executor.jobs or not measuring:
+                while summaries and len(self._running) < self.executor.jobs:
+                    self._start(summaries.pop(0), pool)
             # It disturbs what is measured on processors, which may be those of this machine.
             beside = self.executor.sessions and self.executor.device.kind != "cpu"
-            if beside or (measuring and not self._running and not self._running_sessions):
+            if beside or (measuring and not (self._running or self._running_sessions or summaries)):
                 self._show_results(pool)
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:
@@ -265,6 +271,11 @@ class Execution:
                 session.result()
                 for name in self._close(self._running_sessions.pop(session)):
                     queue.done(name)
+
+    def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
+        self.progress.cell_started(str(name))
+        task = self._task(self.graph.nodes[name], self._draft(name))
+        self._running[pool.submit(self.executor.run, task)] = name
 
     def _group(self, name: CellName) -> str:
         """Return what the cells of one session share: their operator, or else their notebook."""

@@ -23,7 +23,7 @@ seen = [os.path.basename(one["notebook"]) + ":" + one["status"] for one in needs
 seen += [os.path.basename(path) for path in needs["files"]]
 open("seen.txt", "w").write(" ".join(seen))
 """
-OPTIONS = BuildOptions(environment="current", processes=1)
+OPTIONS = BuildOptions(environment="current", processes=1, jobs=1)
 
 
 @pytest.fixture
