@@ -1,19 +1,16 @@
 """What is called wrong: functions that compute nearly what an operator asks for."""
 
 from collections.abc import Callable
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 import torch
 from formulas import FP8, activation, cross_entropy, deformable_attention, fp8_quant, rms_norm, spread
-from implementations import find, in_8_bits, judge, judge_on, smoke_workload, without_rest
+from implementations import ALL_SMOKE, find, in_8_bits, judge, judge_on, smoke_workload, without_rest
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools import operators
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
-from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
 from kernels_bench_tools.models.baseline.L1 import FlashAttnPrefill, RotaryEmbedding
 from kernels_bench_tools.operators.causal_conv1d import reference as conv1d
@@ -453,16 +450,10 @@ NEEDLESS = {
     ("rotary", "", "bwd"): (0, 1),
 }
 """Positions of inputs that need not be read, by operator, group and mode."""
-SMOKE = [
-    pytest.param(operator, workload, id=f"{operator.name}-{workload.name}")
-    for found in (find(module.name) for module in iter_modules(operators.__path__))
-    for operator in (found, *([in_mode(found, "bwd")] if found.gradients else []))
-    for workload in operator.workloads("smoke")
-]
 
 
 @pytest.mark.parametrize("change", [torch.zeros_like, larger_at_the_end, without_the_last_row])
-@pytest.mark.parametrize(("operator", "workload"), SMOKE)
+@pytest.mark.parametrize(("operator", "workload"), ALL_SMOKE)
 def test_an_output_that_is_left_out_in_part_is_incorrect(
     operator: Operator, workload: Workload, change: Callable[[Tensor], Tensor]
 ) -> None:
@@ -477,7 +468,7 @@ def test_an_output_that_is_left_out_in_part_is_incorrect(
     assert judge_on(workload, operator, wrong).ok is not any(changes)
 
 
-@pytest.mark.parametrize(("operator", "workload"), SMOKE)
+@pytest.mark.parametrize(("operator", "workload"), ALL_SMOKE)
 def test_an_input_that_is_not_read_makes_the_result_incorrect(operator: Operator, workload: Workload) -> None:
     form = operator.for_workload(workload)
     for number, value in enumerate(form.inputs(workload, "cpu", 0)):

@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
+from kernels_bench_tools import operators
 from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator, tensors_of
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 
@@ -75,6 +78,15 @@ def smoke_workload(operator: Operator, group: str = "", dtype: str = "", **axes:
     """Return the group's first workload of the smoke set, in this type and with these axes changed."""
     found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
     return replace(found, dtype=dtype or found.dtype, axes={**found.axes, **axes})
+
+
+ALL_SMOKE = [
+    pytest.param(operator, workload, id=f"{operator.name}-{workload.name}")
+    for found in (find(module.name) for module in iter_modules(operators.__path__))
+    for operator in (found, *([in_mode(found, "bwd")] if found.gradients else []))
+    for workload in operator.workloads("smoke")
+]
+"""Every operator that has them, forward and backward, with its smoke workloads."""
 
 
 def judge(
