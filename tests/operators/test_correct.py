@@ -1,6 +1,5 @@
 """What is right: torch's implementations, and formulas that are written out here, in every type and edge case."""
 
-import ast
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from formulas import (
 from implementations import (
     ROOT,
     assert_correct,
-    code_of,
     function_of,
     judge,
     judge_on,
+    options_of,
     run_cell,
     smoke_workload,
 )
@@ -65,15 +64,6 @@ FORMULAS = {
 }
 
 
-def options_of(path: Path) -> dict[str, Any]:
-    """Return what a notebook tells ``run_benchmark`` beside the operator and the function."""
-    calls = [
-        one for one in ast.walk(ast.parse(code_of(path.parts[-3], path.stem))) if isinstance(one, ast.Call)
-    ]
-    (call,) = [one for one in calls if ast.unparse(one.func) == "run_benchmark"]
-    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg != "load"}
-
-
 def variants(operator: Operator, only: Any = None) -> list[Workload]:
     """Return the smoke workloads, and each with changed axes, in each type."""
     return [
@@ -86,7 +76,7 @@ def variants(operator: Operator, only: Any = None) -> list[Workload]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
 def test_what_a_notebook_calls_of_torch_is_correct_on_what_it_measures(path: Path) -> None:
-    options = options_of(path)
+    options = options_of(path.parts[-3], path.stem)
     only = options.pop("only", None)
     operator, function = (
         find_operator(path.parts[-3]).adapted(**options),

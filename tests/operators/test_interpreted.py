@@ -1,25 +1,24 @@
 """Our Triton kernels in Triton's interpreter: right in edge cases, odd sizes, and each way that a program takes."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from implementations import code_of
+from implementations import ROOT, code_of, options_of
 
-IN_HALF = """
+ON_SMOKE = """
 with torch.no_grad():
-    for workload in operator.workloads("smoke"):
+    for workload in workloads:
         judge(operator, replace(workload, dtype="float16"), kernel)
 """
+"""What those without a script of their own are tried on."""
 ACTIVATION = """
-for workload in operator.workloads("smoke", {"function": ("swiglu", "gelu_tanh", "gelu")}):
-    if ("swiglu" in sys.argv[2]) != (workload.group == "SwiGLU"):
-        continue
-    # Edge cases in the type with the smallest range; then unfinished tiles, a single row, and rows that share a tile.
+for workload in workloads:
+    # Edge cases in the type with the smallest range; then unfinished tiles, and rows that share a tile.
     for dtype, tokens, hidden_dim in (("float16", 16, 256), ("float32", 5, 1100), ("bfloat16", 9, 130)):
         axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
-        case = replace(workload, axes=axes, dtype=dtype)
         of = operator if dtype == "float16" else replace(operator, edge_cases=no_edge_cases)
-        judge(of, case, kernel)
+        judge(of, replace(workload, axes=axes, dtype=dtype), kernel)
 """
 SCANNED = """
 import numpy
@@ -39,36 +38,23 @@ def scan(self, given):
 
 
 interpreter.ScanOps.generic_scan = scan
-with torch.no_grad():
-    for workload in operator.workloads("smoke"):
-        # Products of bfloat16 are wrong in the interpreter.
-        judge(operator, replace(workload, dtype="float16"), kernel)
 """
 GATED = """
-operator = operator.adapted(layout=sys.argv[2].removeprefix("triton_").removesuffix("_rms_norm"))
-(workload,) = operator.workloads("smoke")
+(workload,) = workloads
 judge(operator, replace(workload, axes={**workload.axes, "seq_len": 5}, dtype="float16"), kernel)
 """
-SCRIPTS: dict[tuple[str, str], str] = {
-    ("activation", "triton_activations"): """
-for workload in operator.workloads("smoke", {"function": ("silu", "quick_gelu", "geglu")}):
-    judge(operator, replace(workload, dtype="float16"), kernel)
-""",
-    ("deformable_attention", "triton_deformable_attention"): """
+SCRIPTS: dict[str, str] = {
+    "triton_deformable_attention": """
 judge(operator, replace(smoke, axes={**smoke.axes, "queries": 5}), kernel)
 """,
-    ("gated_delta_rule", "triton_gated_delta_rule"): SCANNED,
-    ("llama4_moe", "triton_llama4_moe"): IN_HALF,
-    ("rms_norm", "triton_gate_first_rms_norm"): GATED,
-    ("rms_norm", "triton_gated_rms_norm"): GATED,
-    ("selective_scan", "triton_selective_scan"): SCANNED,
-    ("ssd_scan", "triton_ssd_scan"): SCANNED,
-    ("activation", "triton_gelu"): ACTIVATION,
-    ("activation", "triton_swiglu"): ACTIVATION,
-    ("grouped_gemm", "triton_grouped"): IN_HALF,
-    ("mlp", "triton_swiglu_mlp"): IN_HALF,
-    ("moe", "triton_moe"): IN_HALF,
-    ("causal_conv1d", "triton_causal_conv1d"): """
+    "triton_gated_delta_rule": SCANNED + ON_SMOKE,
+    "triton_gate_first_rms_norm": GATED,
+    "triton_gated_rms_norm": GATED,
+    "triton_selective_scan": SCANNED + ON_SMOKE,
+    "triton_ssd_scan": SCANNED + ON_SMOKE,
+    "triton_gelu": ACTIVATION,
+    "triton_swiglu": ACTIVATION,
+    "triton_causal_conv1d": """
 import warnings
 
 warnings.simplefilter("ignore")
@@ -82,7 +68,7 @@ for dtype, activation, *extents in (
     verdict = judge(operator, workload, kernel)
     assert not verdict.flags or dtype == "bfloat16", (axes, dtype, verdict.flags)
 """,
-    ("causal_lm", "triton_model"): """
+    "triton_model": """
 from kernels_bench_tools.measure.correctness.compare import compare
 
 with torch.no_grad():
@@ -90,7 +76,7 @@ with torch.no_grad():
     inputs = operator.inputs(workload, "cpu", 0)
     compare(kernel(inputs[0].clone(), *inputs[1:]), operator, inputs).require_correct()
 """,
-    ("cross_entropy", "triton_cross_entropy"): """
+    "triton_cross_entropy": """
 torch.set_grad_enabled(False)
 
 
@@ -101,7 +87,7 @@ def examine(workload, hard):
 
 
 # The backward pass is in test_backward.
-for workload in operator.workloads("smoke"):
+for workload in workloads:
     for dtype in ("float32", "float16"):
         # Edge cases in the type with the smallest range; the vectors of float32 are half as wide.
         examine(replace(workload, dtype=dtype), hard=dtype == "float16")
@@ -123,8 +109,7 @@ target = torch.tensor([2600, 2999])
 found = kernel(masked, target)
 torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, target, reduction="none"))
 """,
-    ("decoder_layer", "triton_layer"): IN_HALF,
-    ("embedding", "triton_embedding"): """
+    "triton_embedding": """
 for dtype in ("float32", "bfloat16"):
     workload = replace(smoke, dtype=dtype)
     assert not judge(operator, workload, kernel).flags
@@ -140,7 +125,7 @@ for counts in ((4,), (3, 4, 5), (4, 8, 1, 0, 9, 2), (0, 3, 3, 3, 12), (1, 16, 1)
         (found,) = torch.autograd.grad(kernel(weight, ids, tile), weight, upstream)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 """,
-    ("flash_attn", "triton_attention"): """
+    "triton_attention": """
 for dtype, *extents in (
     ("float32", 1, 33, 33, 2, 2, 16, False),
     ("float16", 1, 70, 70, 4, 2, 32, True),
@@ -150,17 +135,17 @@ for dtype, *extents in (
     workload = replace(smoke, axes=dict(zip(operator.axes, extents)), dtype=dtype)
     assert not judge(operator, workload, kernel).flags
 """,
-    ("fp8_gemm", "triton_fp8_gemm"): """
+    "triton_fp8_gemm": """
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
 
-for workload in operator.workloads("smoke"):
+for workload in workloads:
     assert not judge(operator, workload, kernel).flags
     tokens = 170  # several groups of tiles, the last one smaller
     inputs = operator.inputs(replace(workload, axes={**workload.axes, "tokens": tokens}), "cpu", 0)
     found = kernel(*inputs, tile=(16, 128, 4, 3))
     torch.testing.assert_close(found, torch_linear(*inputs), rtol=0.02, atol=0.02)
 """,
-    ("fp8_quant", "triton_fp8_quant"): """
+    "triton_fp8_quant": """
 import numpy
 import triton.language as tl
 from triton.runtime import interpreter
@@ -177,7 +162,7 @@ def convert(values, given, wanted, rounding):
 
 
 interpreter._convert_float = convert
-for workload in operator.workloads("smoke"):
+for workload in workloads:
     # As few tokens as leave a block of rows unfinished: the interpreter runs programs one after another.
     cases = [("bfloat16", 16, 256), ("float32", 130 if "128x128" in workload.group else 5, 520)]
     if workload.group == "Row-wise":
@@ -188,13 +173,13 @@ for workload in operator.workloads("smoke"):
         of = operator if tokens == 16 else replace(operator, edge_cases=no_edge_cases)
         assert not judge(of, case, kernel).flags
 """,
-    ("kv_store", "triton_kv_store"): """
+    "triton_kv_store": """
 for dtype, most in (("float32", 1024), ("bfloat16", 16)):
     cell.MOST_COLUMNS = most
     workload = replace(smoke, dtype=dtype)
     assert not judge(operator, workload, kernel).flags
 """,
-    ("layer_norm", "triton_layer_norm"): """
+    "triton_layer_norm": """
 torch.manual_seed(0)
 for dtype in (torch.float32, torch.bfloat16):
     # Rows of all lengths; from 16385 numbers on they are read in chunks.
@@ -211,11 +196,11 @@ for dtype in (torch.float32, torch.bfloat16):
         spaced = torch.nn.functional.pad(x, (0, 3))[..., : shape[-1]]
         assert torch.equal(kernel(spaced, weight, bias), out), "not contiguous"
 """,
-    ("matmul", "triton_matmul"): """
+    "triton_matmul": """
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 
 with torch.no_grad():
-    for workload in operator.workloads("smoke")[-1:]:
+    for workload in workloads[-1:]:
         sized = replace(workload, dtype="float16")
         judge(operator, sized, kernel)
     cell.GROUP, cell._tile = 2, lambda tokens, dtype: (16, 64, 128, 4, 3)  # several groups of tiles
@@ -225,13 +210,13 @@ with torch.no_grad():
         function = timed_function(operator.for_workload(workload), kernel, "bwd").call
         judge(backward, sized, function)
 """,
-    ("paged_attention", "triton_paged_attention"): """
+    "triton_paged_attention": """
 for dtype, per_split, step in (("float32", 256, 16), ("float16", 16, 16)):
     cell.TOKENS_PER_SPLIT, cell.tiling = per_split, lambda *_: (99, step)
     workload = replace(smoke, dtype=dtype)
     assert not judge(operator, workload, kernel).flags
 """,
-    ("rms_norm", "triton_rms_norm"): """
+    "triton_rms_norm": """
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 
 # Few rows: the interpreter takes a millisecond for each line of each program, and a row is a program.
@@ -244,7 +229,7 @@ def sized(workload, shape, dtype):
 
 
 with torch.no_grad():
-    for workload in operator.workloads("smoke"):
+    for workload in workloads:
         # Edge cases in the type with the smallest range.
         judge(operator, sized(workload, USUAL, "float16"), kernel)
         for shape, dtype in ((LONG, "float32"), (SHORT, "bfloat16")):
@@ -270,7 +255,7 @@ for shape in ((4, 769), (9, 2100)):  # with a residual, whose own gradient joins
     for found, expected in zip(gradients(kernel, torch.float32), right):
         torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 """,
-    ("rotary", "triton_rotary"): """
+    "triton_rotary": """
 for dtype, heads, kv_heads, head_dim, most in (
     ("float32", 12, 3, 80, 128), ("bfloat16", 4, 2, 32, 4096), ("float16", 3, 12, 64, 128)
 ):
@@ -282,18 +267,26 @@ for dtype, heads, kv_heads, head_dim, most in (
 """,
 }
 PRELUDE = """
-operator, kernel = find_operator(sys.argv[1]), getattr(cell, sys.argv[2])
-if sys.argv[1] in ("kv_store", "decoder_layer"):
-    operator = operator.adapted(in_place=True)
-smoke = operator.workloads("smoke")[0]
+options = eval(sys.argv[3])
+options.pop("kernels", "")
+only = options.pop("only", None)
+operator, kernel = find_operator(sys.argv[1]).adapted(**options), getattr(cell, sys.argv[2])
+workloads = operator.workloads("smoke", only)
+smoke = workloads[0]
 """
 
 
-@pytest.mark.parametrize(("operator", "name"), SCRIPTS)
-def test_a_kernel_is_correct_in_the_interpreter(
-    interpret: Callable[..., str], operator: str, name: str
-) -> None:
-    interpret(code_of(operator, name), PRELUDE + SCRIPTS[operator, name], operator, name)
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("*/impls/triton_*.md")), ids=lambda path: f"{path.parts[-3]}-{path.stem}"
+)
+def test_a_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str], path: Path) -> None:
+    operator, name = path.parts[-3], path.stem
+
+    interpret(
+        code_of(operator, name),
+        PRELUDE + SCRIPTS.get(name, ON_SMOKE),
+        *(operator, name, repr(options_of(operator, name))),
+    )
 
 
 def test_our_gelus_keep_infinity_and_nan(interpret: Callable[..., str]) -> None:

@@ -1,5 +1,6 @@
 """Implementations as their notebooks have them, and the verdict on them: for the tests of operators."""
 
+import ast
 import importlib.util
 import linecache
 import re
@@ -37,6 +38,13 @@ def code_of(operator: str, name: str) -> str:
     cells = re.findall(r"^```python id=benchmark outputs=\w+\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
     assert len(cells) == 1
     return str(cells[0])
+
+
+def options_of(operator: str, name: str) -> dict[str, Any]:
+    """Return what a notebook tells ``run_benchmark`` beside the operator and the function."""
+    calls = [one for one in ast.walk(ast.parse(code_of(operator, name))) if isinstance(one, ast.Call)]
+    (call,) = [one for one in calls if ast.unparse(one.func) == "run_benchmark"]
+    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg != "load"}
 
 
 def module_of(operator: str, name: str, folder: Path) -> ModuleType:
