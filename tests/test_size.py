@@ -9,15 +9,15 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_970,
+    "kernels_bench_tools": 40_850,
     "kernels_bench_tools/chart": 700,
     "kernels_bench_tools/cli": 4_210,
     "kernels_bench_tools/cluster": 580,
     "kernels_bench_tools/hub": 1_960,
-    "kernels_bench_tools/measure": 7_640,
+    "kernels_bench_tools/measure": 7_650,
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_140,
-    "kernels_bench_tools/operators": 3_570,
+    "kernels_bench_tools/operators": 3_450,
     "kernels_bench_tools/records": 2_670,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_550,

@@ -71,6 +71,14 @@ def random_tensors(
     return tuple(torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in shapes)
 
 
+def changed(inputs: Inputs, change: Callable[[Tensor], Any], *positions: int) -> Inputs:
+    """Return the inputs with those at these positions changed, unless they are None."""
+    return tuple(
+        change(value) if number in positions and value is not None else value
+        for number, value in enumerate(inputs)
+    )
+
+
 def constant_rows(x: Tensor, value: float = 3.0) -> Tensor:
     """Return a tensor like ``x`` in which all elements are equal: variances are 0, maxima tie."""
     return torch.full_like(x, value)

@@ -103,10 +103,7 @@ def _same(_: nn.Module, call: _Caller, *args: Tensor | None) -> Any:
 
 
 def _mlp(module: LlamaMLP, call: _Caller, x: Tensor) -> Any:
-    gate_up, down = module.gate_up_proj, module.down_proj
-    if gate_up.bias is not None or down.bias is not None:
-        raise ReplacementError("LlamaMLP has a bias, and mlp has none")
-    return call(x, gate_up.weight, down.weight)
+    return call(x, module.gate_up_proj.weight, module.down_proj.weight)
 
 
 def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:

@@ -220,14 +220,9 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     hidden, residual, kv_cache, positions, slots, tables, *rest = inputs
-
-    def changed(change: Callable[[Tensor], Tensor]) -> Inputs:
-        changed_residual = None if residual is None else change(residual)
-        return change(hidden), changed_residual, kv_cache, positions, slots, tables, *rest
-
-    yield "zeros", changed(torch.zeros_like)
-    yield f"values times {LARGE:g}", changed(lambda value: value * LARGE)
-    yield "padded rows", changed(helpers.padded_rows)
+    yield "zeros", helpers.changed(inputs, torch.zeros_like, 0, 1)
+    yield f"values times {LARGE:g}", helpers.changed(inputs, lambda value: value * LARGE, 0, 1)
+    yield "padded rows", helpers.changed(inputs, helpers.padded_rows, 0, 1)
     beyond = large_after_the_end(kv_cache, tables, rest[-1])
     yield "large values after the end", (hidden, residual, beyond, positions, slots, tables, *rest)
     yield from chunks(workload, make_inputs, hidden.device)

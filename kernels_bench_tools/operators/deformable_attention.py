@@ -71,10 +71,8 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     value, shapes, starts, locations, weights, maps = inputs
     yield "outside of the maps", (value, shapes, starts, locations + 10, weights, maps)
-    yield (
-        "far outside",
-        (value, shapes, starts, locations * 1e9, weights, maps),
-    )  # no integer of 32 bits holds the pixel
+    # No integer of 32 bits holds the pixel.
+    yield "far outside", (value, shapes, starts, locations * 1e9, weights, maps)
     pixels = shapes.flip(1)[:, None]
     yield "at the borders", (value, shapes, starts, (locations > 0.5).to(value.dtype), weights, maps)
     centres = ((locations * pixels).floor() + 0.5) / pixels

@@ -98,15 +98,11 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "no memory", (q, k, v, torch.full_like(g, -200.0), beta, state)  # the decay underflows to 0
     yield "nothing written", (q, k, v, g, torch.zeros_like(beta), state)
     # Each token replaces what the one before has written: outputs are small differences.
-    yield (
-        "the same key",
-        (q, k[:, :1].expand_as(k).contiguous(), v / 8, g * 0.01, torch.ones_like(beta), state),
-    )
+    same = k[:, :1].expand_as(k).contiguous()
+    yield "the same key", (q, same, v / 8, g * 0.01, torch.ones_like(beta), state)
     yield "zero keys", (q, torch.zeros_like(k), v, g, beta, state)
-    yield (
-        "small queries",
-        (q * 1e-3, k * 1e-3, v, g, beta, state),
-    )  # the epsilon is as large as the squared length
+    # The epsilon is as large as the squared length.
+    yield "small queries", (q * 1e-3, k * 1e-3, v, g, beta, state)
     yield "padded rows", (*helpers.padded_differently(q, k, v), *helpers.padded_differently(g, beta), state)
     yield "heads first in memory", (*(helpers.transposed(one, 1) for one in (q, k, v, g, beta)), state)
     shapes = (shape if state is None else (shape[0], 1, *shape[2:]) for shape in ODD_SHAPES)

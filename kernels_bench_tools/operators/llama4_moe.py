@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, size_in_bytes
-from kernels_bench_tools.operators import mlp
+from kernels_bench_tools.operators import mlp, moe
 
 AXES = ("tokens", "experts", "hidden_dim", "intermediate_dim", "routing")
 LARGE_LOGITS = 100.0
@@ -41,9 +41,7 @@ def torch_moe(
 ) -> Tensor:
     """Compute :func:`reference` with torch's grouped product, without waiting for the device."""
     best, chosen = router_logits.max(dim=-1)
-    chosen, order = chosen.sort(stable=True)
-    numbers = torch.arange(len(w13), device=x.device)
-    ends = torch.searchsorted(chosen, numbers, right=True, out_int32=True)
+    order, ends = moe.by_expert(chosen, len(w13))
     scaled = (x * best.float().sigmoid()[:, None]).to(x.dtype)[order]
     gate, up = functional.grouped_mm(scaled, w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
     routed = functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
@@ -68,10 +66,7 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
         wanted = shares.multinomial(tokens, replacement=True, generator=generator)[:, None]
         best = ranks.argmax(dim=-1, keepdim=True)
         ranks.scatter_(1, best, ranks.gather(1, wanted)).scatter_(1, wanted, experts - 1)
-    logits = torch.special.ndtri((ranks + 0.5) / experts) * (
-        0.5 + torch.rand((tokens, 1), generator=generator)
-    )
-    return x, logits.to(device=device, dtype=workload.torch_dtype), w13, w2, shared_w13, shared_w2
+    return x, moe.logits_of(ranks, generator).to(x), w13, w2, shared_w13, shared_w2
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:

@@ -40,9 +40,7 @@ def torch_moe(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: 
     """Compute :func:`reference` as ``FusedMoE`` does, with torch's grouped product."""
     weights, experts = router_logits.softmax(dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
     weights = weights / weights.sum(dim=-1, keepdim=True)
-    chosen, order = experts.flatten().sort(stable=True)
-    numbers = torch.arange(len(w13), device=x.device)
-    ends = torch.searchsorted(chosen, numbers, right=True, out_int32=True)
+    order, ends = by_expert(experts, len(w13))
     gate, up = functional.grouped_mm(x[order // top_k], w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
     down = functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
     by_token = torch.empty_like(down).index_copy_(0, order, down).unflatten(0, (-1, top_k))
@@ -59,16 +57,21 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     shapes = ((tokens, hidden), (experts, 2 * intermediate, hidden), (experts, hidden, intermediate))
     x, w13, w2 = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
     generator = torch.Generator().manual_seed(seed)
-    ranks = torch.rand((tokens, experts), generator=generator).argsort(dim=-1)
-    scale = 0.5 + torch.rand((tokens, 1), generator=generator)  # else all tokens would have the same weights
-    logits = torch.special.ndtri((ranks + 0.5) / experts) * scale
-    return (
-        x,
-        logits.to(device=device, dtype=workload.torch_dtype),
-        w13.mul_(hidden**-0.5),
-        w2.mul_(intermediate**-0.5),
-        top_k,
-    )
+    logits = logits_of(torch.rand((tokens, experts), generator=generator).argsort(dim=-1), generator).to(x)
+    return x, logits, w13.mul_(hidden**-0.5), w2.mul_(intermediate**-0.5), top_k
+
+
+def logits_of(ranks: Tensor, generator: torch.Generator) -> Tensor:
+    """Return normally distributed logits (tokens, experts) in this order, other ones for each token."""
+    scale = 0.5 + torch.rand((len(ranks), 1), generator=generator)
+    return torch.special.ndtri((ranks + 0.5) / ranks.shape[1]) * scale
+
+
+def by_expert(chosen: Tensor, experts: int) -> tuple[Tensor, Tensor]:
+    """Return the order of choices by expert, and where those of each expert end, int32."""
+    chosen, order = chosen.flatten().sort(stable=True)
+    numbers = torch.arange(experts, device=chosen.device)
+    return order, torch.searchsorted(chosen, numbers, right=True, out_int32=True)
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:

@@ -60,18 +60,14 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     x, weight, residual, eps = inputs
-
-    def changed(change: Callable[[Tensor], Tensor]) -> Inputs:
-        return change(x), weight, None if residual is None else change(residual), eps
-
-    tiny = changed(lambda value: value * 1e-3)  # eps is as large as the mean square
+    tiny = helpers.changed(inputs, lambda value: value * 1e-3, 0, 2)  # eps is as large as the mean square
     yield "tiny values", tiny
     yield f"eps {OTHER_EPSILON:g}", (*tiny[:3], OTHER_EPSILON)
-    yield "zero rows", changed(torch.zeros_like)  # the mean square is eps
+    yield "zero rows", helpers.changed(inputs, torch.zeros_like, 0, 2)  # the mean square is eps
     yield "constant rows", (helpers.constant_rows(x), weight, residual, eps)
     yield "large values", (x * 5e3, weight, residual, eps)  # their squares overflow float16
     yield "spikes", (helpers.spikes(x), weight, residual, eps)
-    yield "transposed", changed(helpers.transposed)
+    yield "transposed", helpers.changed(inputs, helpers.transposed, 0, 2)
     # With other strides than those of x.
     padded = None if residual is None else helpers.padded_rows(residual, 16)
     yield "padded rows", (helpers.padded_rows(x), weight, padded, eps)

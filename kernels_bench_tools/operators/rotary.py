@@ -47,23 +47,16 @@ def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    q, k, cos, sin = inputs
+    q, k, cos, _ = inputs
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     yield "angle 0", (q, k, one, zero)  # nothing changes
     yield "angle 90", (q, k, zero, one)  # swaps the halves, with one sign
-    yield (
-        "spikes",
-        (helpers.spikes(q), helpers.spikes(k), cos, sin),
-    )  # also in the last columns of the last heads
-    yield (
-        "sequence first",
-        (helpers.transposed(q), helpers.transposed(k), cos, sin),
-    )  # in memory, as in Megatron
-    yield (
-        "heads first",
-        (helpers.transposed(q, 1), helpers.transposed(k, 1), cos, sin),
-    )  # in memory, as attention has them
-    yield "padded rows", (helpers.padded_rows(q), helpers.padded_rows(k), cos, sin)
+    # Also in the last columns of the last heads.
+    yield "spikes", helpers.changed(inputs, helpers.spikes, 0, 1)
+    # In memory, as in Megatron, and as attention has them.
+    yield "sequence first", helpers.changed(inputs, helpers.transposed, 0, 1)
+    yield "heads first", helpers.changed(inputs, partial(helpers.transposed, axis=1), 0, 1)
+    yield "padded rows", helpers.changed(inputs, helpers.padded_rows, 0, 1)
     yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, q.device)
 
 

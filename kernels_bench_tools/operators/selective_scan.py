@@ -82,22 +82,11 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     x, dt, A, B, C, D, z, dt_bias, state = inputs
     yield "no decay", (x, dt, torch.zeros_like(A), B, C, D, z, dt_bias, state)
     yield "no memory", (x, dt, A * 1e6, B, C, D, z, dt_bias, state)  # the decay underflows to 0
-    yield "steps of zero", (x, torch.full_like(dt, -200.0), A, B, C, D, z, dt_bias, state)
+    yield "steps of zero", helpers.changed(inputs, lambda one: torch.full_like(one, -200.0), 1)
     # softplus is the identity there, and exp would overflow in float32.
     yield "large steps", (x, torch.full_like(dt, 100.0), A, B / 100, C, D, z, dt_bias, state)
     yield "large gates", (x, dt, A, B, C, D, z * 50, dt_bias, state)
-    yield (
-        "channels last",
-        (
-            *(helpers.transposed(one, 1) for one in (x, dt)),
-            A,
-            *map(_last, (B, C)),
-            D,
-            _last(z),
-            dt_bias,
-            state,
-        ),
-    )
+    yield "channels last", helpers.changed(inputs, partial(helpers.transposed, axis=1), 0, 1, 3, 4, 6)
     yield (
         "padded rows",
         (*helpers.padded_differently(x, dt), A, *helpers.padded_differently(B, C), D, z, dt_bias, state),
@@ -108,10 +97,6 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
         for batch, dim, _, d_state in [shape]
     )
     yield from helpers.odd_shapes(workload, AXES[1:], lengths, make_inputs, x.device)
-
-
-def _last(x: Tensor) -> Tensor:
-    return helpers.transposed(x, 1)
 
 
 tolerance = helpers.or_in_single(1e-5)

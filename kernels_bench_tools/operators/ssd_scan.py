@@ -96,10 +96,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
         "padded rows",
         (*helpers.padded_differently(x, dt), A, *helpers.padded_differently(B, C), D, dt_bias, state),
     )
-    yield (
-        "heads first in memory",
-        (*(helpers.transposed(one, 1) for one in (x, dt)), A, B, C, D, dt_bias, state),
-    )
+    yield "heads first in memory", helpers.changed(inputs, partial(helpers.transposed, axis=1), 0, 1)
     shapes = (shape if state is None else (shape[0], 1, *shape[2:]) for shape in ODD_SHAPES)
     yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
 

@@ -16,6 +16,7 @@ from kernels_bench_tools.operators import (
     grouped_gemm,
     kv_store,
     matmul,
+    moe,
     paged_attention,
     rms_norm,
     rotary,
@@ -193,9 +194,7 @@ class MoEAlign(nn.Module):
 
         A pair is token * top_k + choice; ``topk_ids`` is (tokens, top_k).
         """
-        experts, order = topk_ids.flatten().sort(stable=True)
-        numbers = torch.arange(self.num_experts, device=topk_ids.device)
-        return order, torch.searchsorted(experts, numbers, right=True, out_int32=True)
+        return moe.by_expert(topk_ids, self.num_experts)
 
 
 class MoEGroupedGemm(nn.Module):

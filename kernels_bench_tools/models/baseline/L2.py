@@ -101,13 +101,13 @@ class RowParallelLinear(ReplicatedLinear):
 class VocabParallelEmbedding(nn.Module):
     """Look up the tokens of this rank's range, and add up the ranks' results; rows that fill the padding are 0.
 
-    Differs from vLLM: no ``params_dtype``, ``org_num_embeddings``, ``quant_config`` and ``prefix``.
+    Differs from vLLM: no ``params_dtype``, ``org_num_embeddings``, ``padding_size``, ``quant_config`` and ``prefix``.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *, padding_size: int = VOCAB_PADDING) -> None:
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         super().__init__()
         self.tp_size = get_tensor_model_parallel_world_size()
-        padded = -(-num_embeddings // padding_size) * padding_size
+        padded = -(-num_embeddings // VOCAB_PADDING) * VOCAB_PADDING
         rows = divide(padded, self.tp_size)
         self.start = get_tensor_model_parallel_rank() * rows
         self.own_rows = max(0, min(rows, num_embeddings - self.start))
@@ -128,24 +128,16 @@ class VocabParallelEmbedding(nn.Module):
 class ParallelLMHead(VocabParallelEmbedding):
     """Compute the logits of this rank's tokens, without those of the padding.
 
-    Differs from vLLM, besides as its base class does: ``forward`` computes, where vLLM's raises an error.
+    Differs from vLLM, besides as its base class does: no ``bias``, and ``forward`` computes, where vLLM's raises an error.
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        bias: bool = False,
-        *,
-        padding_size: int = VOCAB_PADDING,
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_size=padding_size)
-        self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__(num_embeddings, embedding_dim)
         self.linear = Linear()
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """Return this rank's logits (tokens, own tokens of the vocabulary) of (tokens, embedding_dim)."""
-        return self.linear(hidden_states, self.weight, self.bias)[..., : self.own_rows]
+        return self.linear(hidden_states, self.weight)[..., : self.own_rows]
 
 
 class LlamaAttention(nn.Module):
@@ -219,16 +211,12 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaMLP(nn.Module):
-    """Project up, apply SwiGLU and project down; differs from vLLM: no ``quant_config``, ``prefix``, ``reduce_results``."""
+    """Project up, apply SwiGLU and project down; differs from vLLM: two arguments only, always SiLU without bias."""
 
-    def __init__(
-        self, hidden_size: int, intermediate_size: int, hidden_act: str = "silu", *, bias: bool = False
-    ) -> None:
+    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
         super().__init__()
-        if hidden_act != "silu":
-            raise ValueError(f"hidden_act {hidden_act!r} is not silu")
-        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias)
-        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias)
+        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=False)
+        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias=False)
         self.act_fn = SiluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class LlamaDecoderLayer(DecoderLayer):
 
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__(config, rotary_emb)
-        self.mlp = LlamaMLP(config.hidden_size, config.intermediate_size, config.hidden_act)
+        self.mlp = LlamaMLP(config.hidden_size, config.intermediate_size)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
         return self.mlp(hidden_states)
