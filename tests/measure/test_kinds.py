@@ -1,6 +1,7 @@
 """Operators of kinds that this package has none of: right implementations are accepted, wrong ones refused for their reason."""
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import is_timed
 from torch import Tensor
 from torch.nn import Linear, functional
 
@@ -20,6 +20,7 @@ from kernels_bench_tools.measure.inputs import same_choice
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import REJECTING, Status
 
@@ -65,9 +66,18 @@ def operator(
     )
 
 
+def complexes(workload: Workload, device: str, seed: int) -> Inputs:
+    return tuple(map(torch.view_as_complex, normal((32, 16, 2), (32, 16, 2))(workload, device, seed)))
+
+
 def spd(workload: Workload, device: str, seed: int) -> Inputs:
     (a,) = normal((8, 6, 6))(workload, device, seed)
     return (a @ a.mT + torch.eye(6),)
+
+
+def triangular(workload: Workload, device: str, seed: int) -> Inputs:
+    a, b = normal((8, 6, 6), (8, 6, 3))(workload, device, seed)
+    return a.tril() + 4 * torch.eye(6), b
 
 
 def csr(workload: Workload, device: str, seed: int) -> Inputs:
@@ -129,6 +139,22 @@ def bag_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     return weight, ids, torch.arange(0, 60, 6)
 
 
+def softmax(x: Tensor, mask: Tensor) -> Tensor:
+    return x.masked_fill(~mask, float("-inf")).softmax(-1)
+
+
+def masked(workload: Workload, device: str, seed: int) -> Inputs:
+    x, y = normal((16, 32), (16, 32))(workload, device, seed)
+    mask = y > 0
+    mask[:, 0] = True
+    return x, mask
+
+
+def permuted(workload: Workload, device: str, seed: int) -> Inputs:
+    (x,) = normal((40, 8))(workload, device, seed)
+    return torch.randperm(40, generator=torch.Generator(device).manual_seed(seed)), x
+
+
 def chosen(position: int) -> Callable[..., Tensor]:
     return lambda inputs, outputs, expected: same_choice(inputs[0], outputs[position], expected[position])
 
@@ -144,16 +170,18 @@ def int8(*shapes: tuple[int, ...]) -> Callable[..., Inputs]:
 
 
 TIED = normal((32, 128), dtype=torch.bfloat16)
+INDICES = Output("indices", dtype="int64", accept=chosen(0))
 TOPK = (Output("values"), Output("indices", dtype="int64", accept=chosen(1)))
 P, M, V = Output("p"), Output("m"), Output("v")
 X, ROWS = normal((32, 64)), with_integers((40,), 20, (20, 8))
+SEEDED = lambda w, d, s: (*X(w, d, s), 7)  # noqa: E731
 STEP = lambda w, d, s: (*(x.abs() for x in normal(*[(50,)] * 4)(w, d, s)), 3)  # noqa: E731
 COMPLEX = Output(dtype="complex64")
 SCATTER = lambda index, src, base: base.index_add(0, index, src)  # noqa: E731
 BACKWARD = operator(X, functional.silu, gradients=(0,))
 
-# Name: the operator; what is right; what is wrong, and why, once or twice.
-KINDS: dict[str, tuple[Any, ...]] = {
+# Name: the operator; what is right; what is wrong, and why.
+KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Callable[..., Any], str]] = {
     "top-k": (
         operator(TIED, lambda x: tuple(x.topk(4)), *TOPK),
         topk_last,
@@ -161,6 +189,40 @@ KINDS: dict[str, tuple[Any, ...]] = {
         "'indices' is wrong",
         lambda x: tuple(x.topk(4, largest=False)),
         "'values' is off",
+    ),
+    "argsort": (
+        operator(TIED, lambda x: x.argsort(-1), INDICES),
+        lambda x: 127 - x.flip(-1).argsort(-1),
+        lambda x: x.argsort(-1).roll(1, -1),
+        UNLIKE,
+        lambda x: x.argsort(-1).clamp(max=126),
+        UNLIKE,
+    ),
+    "argmax": (
+        operator(TIED, lambda x: x.argmax(-1), INDICES),
+        lambda x: topk_last(x)[1][:, 0].contiguous(),
+        lambda x: torch.zeros(32, dtype=torch.int64),
+        UNLIKE,
+        lambda x: x.argmax(-1) + 128,
+        UNLIKE,
+    ),
+    "conv2d": (
+        operator(normal((2, 3, 9, 9), (4, 3, 3, 3)), lambda x, w: functional.conv2d(x, w, padding=1)),
+        lambda x, w: (
+            (functional.unfold(x, 3, padding=1).mT @ w.flatten(1).T).mT.reshape(2, 4, 9, 9).contiguous()
+        ),
+        lambda x, w: functional.conv2d(x, w.flip(-1), padding=1),
+        OFF,
+        lambda x, w: functional.pad(functional.conv2d(x, w, padding=1)[..., 1:], (1, 0)),
+        OFF,
+    ),
+    "scan": (
+        operator(X, lambda x: x.cumsum(-1)),
+        lambda x: x.double().cumsum(-1).float(),
+        lambda x: x.cumsum(-1) - x,
+        OFF,
+        lambda x: x.view(64, 32).cumsum(-1).view(32, 64),
+        OFF,
     ),
     "AdamW in place": (
         operator(STEP, adamw_of_copies, P, M, V).adapted(in_place=True),
@@ -175,6 +237,8 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: pack(x.double()),
         lambda x: pack(x.view(32, 32, 2).flip(-1).view(32, 64)),
         OFF,
+        lambda x: pack(x + 0.25),
+        OFF,
     ),
     "int4 dequantize": (
         operator(lambda w, d, s: (pack(*X(w, d, s)), torch.tensor(0.3)), unpack, Output(dtype="scale")),
@@ -184,10 +248,28 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda packed, scale: unpack(packed, scale.half()),
         "dtype is torch.float16",
     ),
+    "int8 matmul": (
+        operator(int8((16, 32), (32, 16)), lambda a, b: a.long() @ b.long(), Output(dtype="int32")),
+        lambda a, b: a.int() @ b.int(),
+        lambda a, b: (a @ b).int(),
+        OFF,
+        lambda a, b: (a.bfloat16() @ b.bfloat16()).int(),
+        OFF,
+    ),
+    "dropout with a seed": (
+        operator(SEEDED, dropout),
+        lambda x, seed: 2 * dropout(x, seed, 1.0),
+        lambda x, seed: torch.zeros_like(x),
+        OFF,
+        lambda x, seed: dropout(x, seed + 1),
+        OFF,
+    ),
     "dropout without a seed": (
         operator(X, lambda x: functional.dropout(x, 0.3)),
         lambda x: x,
         torch.zeros_like,
+        RANDOM,
+        lambda x: functional.dropout(x, 0.3),
         RANDOM,
     ),
     "dropout with a predicate": (
@@ -195,11 +277,35 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: x * (torch.rand_like(x) < 0.7) / 0.7,
         torch.zeros_like,
         UNLIKE,
+        lambda x: functional.dropout(x, 0.3) * 0.7,
+        UNLIKE,
     ),
     "inverse": (
         operator(spd, torch.linalg.inv),
         lambda a: torch.linalg.solve(a, torch.eye(6).expand(8, 6, 6)),
         lambda a: a.clone(),
+        OFF,
+        lambda a: torch.diag_embed(1 / a.diagonal(dim1=-2, dim2=-1)),
+        OFF,
+    ),
+    "cholesky": (
+        operator(spd, torch.linalg.cholesky),
+        lambda a: torch.linalg.cholesky(a, upper=True).mT.contiguous(),
+        lambda a: torch.linalg.cholesky(a, upper=True),
+        OFF,
+        lambda a: -torch.linalg.cholesky(a),
+        OFF,
+    ),
+    "triangular solve": (
+        operator(
+            triangular,
+            lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+            Output(shape=lambda i: i[1].shape),
+        ),
+        torch.linalg.solve,
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True),
+        OFF,
+        lambda a, b: b / a.diagonal(dim1=-2, dim2=-1)[..., None],
         OFF,
     ),
     "unique": (
@@ -215,17 +321,55 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: torch.fft.fft(x)[..., :33].contiguous(),
         lambda x: torch.fft.rfft(x).conj().resolve_conj(),
         OFF,
+        lambda x: torch.fft.rfft(x).real + 0j,
+        OFF,
+    ),
+    "complex product": (
+        operator(complexes, lambda a, b: a * b),
+        lambda a, b: torch.complex(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real),
+        lambda a, b: (a * b).real + 0j,
+        OFF,
+        lambda a, b: a * b.conj(),
+        OFF,
+    ),
+    "gather with integers first": (
+        operator(ROWS, lambda ids, x: x[ids], Output(dtype="x")),
+        lambda ids, x: x.index_select(0, ids),
+        lambda ids, x: x[(ids + 1) % 20],
+        OFF,
+        lambda ids, x: x[ids].half().float(),
+        OFF,
     ),
     "scatter_add": (
         operator(with_integers((40,), 20, (40, 8), (20, 8)), SCATTER, Output(dtype="src")),
         lambda i, src, base: base.clone().scatter_add_(0, i[:, None].expand(40, 8), src),
         lambda i, src, base: base.index_copy(0, i, src),
         OFF,
+        lambda i, src, base: SCATTER(i, src, 0 * base),
+        OFF,
     ),
     "CSR matvec": (
         operator(csr, csr_product, Output(dtype="values")),
         lambda *csr: csr_product(*csr[:2], csr[2].double(), csr[3]).float(),
         lambda starts, columns, values, x: csr_product(starts, columns.roll(1), values, x),
+        OFF,
+        lambda starts, columns, values, x: csr_product(starts, columns, values.abs(), x),
+        OFF,
+    ),
+    "permutation": (
+        operator(permuted, lambda order, x: x[order], Output(dtype="x")),
+        lambda order, x: torch.empty_like(x).index_copy(0, order.argsort(), x),
+        lambda order, x: x[order.argsort()],
+        OFF,
+        lambda order, x: x.clone(),
+        OFF,
+    ),
+    "masked softmax": (
+        operator(masked, softmax),
+        lambda x, mask: x.exp() * mask / (x.exp() * mask).sum(-1, keepdim=True),
+        lambda x, mask: x.softmax(-1),
+        OFF,
+        lambda x, mask: x.softmax(-1) * mask,
         OFF,
     ),
     "booleans in a batch": (
@@ -244,10 +388,28 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: counts(x, 7),
         "returned shape",
     ),
+    "bincount": (
+        operator(with_integers((300,), 20), lambda x: x.bincount(minlength=20), Output(dtype="int64")),
+        lambda x: functional.one_hot(x, 20).sum(0),
+        lambda x: x[1:].bincount(minlength=20),
+        OFF,
+        lambda x: x.bincount(minlength=21),
+        "returned shape",
+    ),
+    "interpolate": (
+        operator(normal((2, 3, 8, 8)), lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear")),
+        lambda x: functional.interpolate(x, size=(16, 16), mode="bilinear"),
+        lambda x: functional.interpolate(x, scale_factor=2),
+        OFF,
+        lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+        OFF,
+    ),
     "group norm": (
         operator(normal((4, 8, 10)), lambda x: functional.group_norm(x, 2)),
         lambda x: functional.layer_norm(x.view(4, 2, 40), (40,)).view(4, 8, 10),
         lambda x: functional.group_norm(x, 4),
+        OFF,
+        lambda x: functional.group_norm(x, 2, eps=1e-2),
         OFF,
     ),
     "embedding bag": (
@@ -255,17 +417,51 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda weight, ids, _: weight[ids].view(10, 6, 8).mean(1),
         lambda weight, ids, starts: bags(weight, ids, starts, "sum"),
         OFF,
+        lambda weight, ids, starts: bags(weight, ids, starts, "max"),
+        OFF,
+    ),
+    "where": (
+        operator(
+            lambda w, d, s: (*masked(w, d, s)[::-1], *X(w, d, s + 1)),
+            lambda m, x, y: m * x + ~m * y[:16, :32],
+            Output(dtype="x"),
+        ),
+        lambda m, x, y: torch.where(m, x, y[:16, :32]),
+        lambda m, x, y: torch.where(m, y[:16, :32], x),
+        OFF,
+        lambda m, x, y: x.clone(),
+        OFF,
     ),
     "clamp in place": (
         operator(X, lambda x: x.clamp(-1, 1)).adapted(in_place=True),
         lambda x: x.clamp_(-1, 1),
         lambda x: x.clamp_(-1),
         OFF,
+        lambda x: x.clamp_(-1, 1).mul_(1.01),
+        OFF,
+    ),
+    "several outputs": (
+        operator(X, lambda x: torch.var_mean(x, -1), Output("variance"), Output("mean")),
+        lambda x: tuple(one.float() for one in torch.var_mean(x.double(), -1)),
+        lambda x: torch.var_mean(x, -1, correction=0),
+        "'variance' is off",
+        lambda x: torch.var_mean(x, -1)[::-1],
+        OFF,
+    ),
+    "small values": (
+        operator(lambda w, d, s: (1e-7 * X(w, d, s)[0],), lambda x: x * 2),
+        lambda x: x + x,
+        torch.zeros_like,
+        OFF,
+        lambda x: x * 3,
+        OFF,
     ),
     "subnormals": (
         operator(lambda w, d, s: (1e-39 * X(w, d, s)[0],), lambda x: x * 2),
         lambda x: x + x,
         torch.zeros_like,
+        OFF,
+        lambda x: x * 3,
         OFF,
     ),
     "overflow": (
@@ -274,6 +470,14 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: ((x * 300) ** 2).clamp(max=65504),
         "NaN or infinity",
         lambda x: torch.zeros_like(x),
+        "NaN or infinity",
+    ),
+    "logarithm": (
+        operator(X, torch.log),
+        lambda x: x.double().log().float(),
+        lambda x: x.abs().log(),
+        "NaN or infinity",
+        lambda x: x.log().nan_to_num(0.0),
         "NaN or infinity",
     ),
     "backward": (
@@ -365,7 +569,7 @@ def test_a_result_that_is_kept_is_found_where_inputs_are_renewed_or_entries_chan
     kept: list[Tensor] = []
 
     def keeping(x: Tensor) -> Tensor:
-        if not is_timed():
+        if sys._getframe(1).f_code is not TimedCalls.clocked.__code__:
             kept[:] = [of.reference(x)]
         return kept[0].clone()
 
