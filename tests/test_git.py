@@ -6,9 +6,7 @@ from projects import git, run_kbt
 from kernels_bench_tools.git import Checkout
 
 
-def test_a_variable_names_the_commit_of_files_of_which_it_is_not_known_whether_they_are_changed(
-    tmp_path, monkeypatch
-):
+def test_a_variable_names_the_commit_and_says_nothing_of_changes(tmp_path, monkeypatch):
     monkeypatch.delenv("KBT_COMMIT", raising=False)
     assert (Checkout(tmp_path).commit, Checkout(tmp_path).dirty) == ("", None)
     git(tmp_path, "init", "--quiet")

@@ -128,12 +128,3 @@ def test_all_layers_except_measure_import_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-
-
-def test_report_suite_imports_nothing_of_the_command_and_no_matplotlib() -> None:
-    blocked = sorted({"matplotlib", *COMMAND})
-    program = f"import sys\nsys.modules.update(dict.fromkeys({blocked}))\nfrom kernels_bench_tools import report_suite"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr

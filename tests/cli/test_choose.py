@@ -73,9 +73,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("project")
-def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_effect(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_models_kernels_have_choice_prediction_and_command(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, *MODEL)
 
     joined = " ".join(out.split())
@@ -95,9 +93,7 @@ def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_
 
 
 @pytest.mark.usefixtures("project")
-def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_factor(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_another_shape_is_answered_by_the_nearest_measured(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "rms_norm", "--axes", "hidden_dim=5120")
     shape = json.loads(printed(capsys, "rms_norm", "--axes", "rows=2", "--device", "some-cpu", "--json"))
 
@@ -145,9 +141,7 @@ def test_a_mistake_is_one_line_with_a_remedy(
     assert error.count("\n") == 1
 
 
-def test_an_engine_gets_the_fastest_what_to_avoid_and_the_files_behind_them(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_gets_the_fastest_and_its_files(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "rms_norm/impls/slow.md").write_text((project / f"rms_norm/impls/{MINE}.md").read_text())
     commit(project, rows("slow", 0.8))
 

@@ -55,9 +55,7 @@ def leftovers(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["full", "killed"])
-def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
-    committed: Path, tmp_path: Path, how: str
-) -> None:
+def test_a_write_that_ends_early_leaves_the_committed_rows(committed: Path, tmp_path: Path, how: str) -> None:
     before = committed.read_bytes()
     for size in (1, len(before) // 2, len(before) + 1):
         done = subprocess.run(

@@ -64,9 +64,7 @@ def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare
         ("", {"of_a", "of_b"}),
     ],
 )
-def test_run_runs_the_baseline_of_the_same_function_or_all_if_it_is_not_known(
-    bare: Path, selection: str, ran: set[str]
-) -> None:
+def test_run_runs_the_baseline_of_the_same_function(bare: Path, selection: str, ran: set[str]) -> None:
     def write(name: str, front: str, selection: str) -> None:
         code = f"if 0: run_benchmark('softmax', abs, {selection})"
         text = f"---\n{front}\n---\n```python id=benchmark outputs=softmax.jsonl\n{code}\n```\n"

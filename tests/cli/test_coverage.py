@@ -72,9 +72,7 @@ def test_records_are_stale_after_an_edit_of_code_but_not_of_prose(recorded: Path
     assert [rows[name, "default"]["stale"] for name in ("mine", "plain")] == [True, False]
 
 
-def test_a_result_that_is_incorrect_in_one_process_does_not_count_as_measured_and_a_disturbed_one_does(
-    recorded,
-):
+def test_an_incorrect_result_does_not_count_as_measured_and_a_disturbed_one_does(recorded):
     path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
     wrong = {"ok": False, "status": Status.INCORRECT, "err": Failure(type="Incorrect", msg="3 NaN")}
     for first, count, others in (

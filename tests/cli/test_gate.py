@@ -37,9 +37,7 @@ def processes(done) -> list[str]:
     ]
 
 
-def test_both_versions_take_turns_and_what_did_not_change_passes_and_is_measured_only_if_it_is_named(
-    operator,
-):
+def test_both_versions_take_turns_and_what_did_not_change_passes(operator):
     done, other = gate(operator, "softmax/mine", "--json"), gate(operator)
 
     assert done.returncode == 0, done.stderr

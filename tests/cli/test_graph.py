@@ -75,8 +75,3 @@ def test_without_a_module_each_class_is_listed_with_what_it_uses() -> None:
 
     assert layer.startswith("L3 LlamaDecoderLayer L3 DecoderLayer") or "L2 Llama" in layer
     assert "MoE" not in layer
-
-
-@pytest.mark.parametrize("name", ["RMSNorm", "rmsnorm"])
-def test_case_and_underscores_in_the_name_of_a_module_do_not_matter(name: str) -> None:
-    assert graph("rms_norm").stdout == graph(name).stdout

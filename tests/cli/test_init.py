@@ -221,9 +221,7 @@ def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installe
         ({"url": "https://h/x.whl"}, "https://h/x.whl"),
     ],
 )
-def test_the_workflow_and_its_cells_get_the_package_where_there_is_no_release(
-    folder, monkeypatch, source, harness
-):
+def test_without_a_release_the_package_comes_from_its_source(folder, monkeypatch, source, harness):
     package = folder / "third party/kbt/pyproject.toml"
     package.parent.mkdir(parents=True)
     package.write_text("[project]\n")

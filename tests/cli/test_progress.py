@@ -2,7 +2,6 @@
 
 import pytest
 
-from kernels_bench_tools.cli import progress as module
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.record import Status
@@ -12,14 +11,6 @@ A, B, C = (f"op/impls/{name}.md:benchmark" for name in "abc")
 
 def ended(status: Status = Status.OK, reason: str = "", exit_code: int | None = 0) -> CellRun:
     return CellRun(id="a", code="", line=1, status=status, reason=reason, seconds=2.0, exit_code=exit_code)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock with the seconds in this list."""
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    return now
 
 
 def test_cells_are_numbered_in_the_order_in_which_they_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,43 +33,7 @@ def test_cells_are_numbered_in_the_order_in_which_they_start(capsys: pytest.Capt
     ]
 
 
-def test_the_time_that_is_left_follows_what_took_longer_than_expected(
-    capsys: pytest.CaptureFixture[str], clock: list[float]
-) -> None:
-    told = PlainProgress()
-    told.build_started({A: 60.0, B: 120.0, C: 60.0})
-    told.process_started(A, 0, 1)
-    clock[0] = 120.0
-    told.process_ended(A, waits=True)
-    told.process_started(B, 0, 2)
-    clock[0] += 20.0
-    told.process_started(B, 1, 2)
-
-    said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if "left" in line] == [
-        "3 cells to run, about 4 min left",
-        "about 6 min left",
-    ]
-
-
-def test_notebooks_that_cannot_run_here_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    reason = "needs a CUDA device; this machine has a CPU"
-    for verbose in (False, True):
-        told = PlainProgress(verbose=verbose)
-        for name in (A, B):
-            told.cell_finished(name, ended(Status.UNSUPPORTED, reason, None))
-        told.build_started({})
-
-    assert capsys.readouterr().err.splitlines() == [
-        "2 notebooks need a CUDA device (--verbose lists them)",
-        f"– {A}  unsupported: {reason}",
-        f"– {B}  unsupported: {reason}",
-    ]
-
-
-def test_figures_of_the_first_process_are_shown_as_they_are_measured(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_figures_of_the_first_process_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     told = PlainProgress(figures_of=["op/impls/a.md"])
     for name, process in ((A, 0), (B, 0), (A, 1)):
         told.process_started(name, process, 2)

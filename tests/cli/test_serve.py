@@ -151,9 +151,7 @@ def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
 
 
 @pytest.mark.browser
-def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
-    root: Path, serve: Serve, page: Page
-) -> None:
+def test_an_error_is_shown_in_the_page_until_it_is_fixed(root: Path, serve: Serve, page: Page) -> None:
     write(root / "n.md", "print('fine')")
     served = serve()
     served.wait_for(" ran, ")
@@ -202,9 +200,7 @@ def test_an_edit_during_a_build_is_built_after_it(root: Path, serve: Serve, tmp_
     assert [served.get(path)[0] for path in ("/a.html", "/b.html")] == [404, 200]
 
 
-def test_only_named_notebooks_run_and_a_failed_cell_again_only_after_an_edit(
-    root: Path, serve: Serve, tmp_path: Path
-) -> None:
+def test_a_failed_cell_runs_again_only_after_an_edit(root: Path, serve: Serve, tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
     write(root / "n.md", code)
     write(root / "other.md", "print('not me')")

@@ -83,24 +83,6 @@ def test_what_a_fork_brings_runs_neither_with_a_token_that_may_write_nor_on_our_
                 )
 
 
-def test_one_build_at_a_time_holds_a_device_keeps_its_cache_and_is_deployed() -> None:
-    jobs, build = load(REPORT)["jobs"], load(REPORT)["jobs"]["build"]
-    used = {
-        step["uses"].partition("@")[0]: step["with"]
-        for step in steps(REPORT)
-        if "with" in step and "uses" in step
-    }
-    restore, save = used["actions/cache/restore"], used["actions/cache/save"]
-
-    assert build["runs-on"].split("||")[0].strip("${ ") in build["concurrency"]["group"]
-    assert build["concurrency"]["cancel-in-progress"] is False
-    assert restore["path"] == save["path"]
-    assert restore["key"].startswith(restore["restore-keys"])
-    assert "cache-primary-key" in save["key"]
-    assert used["actions/upload-pages-artifact"]["path"] == "site/"
-    assert jobs["deploy"]["needs"] == "build"
-
-
 def test_uv_is_installed_in_one_version() -> None:
     scripts = [path.read_text(encoding="utf-8") for path in (*WORKFLOWS, ROOT / ".ci" / "run")]
     installed = [command for script in scripts for command in re.findall(r"pip install\b(.*)", script)]

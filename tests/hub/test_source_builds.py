@@ -78,7 +78,7 @@ def test_a_source_build_is_loaded_offline_and_the_record_says_so(place: Place, b
     assert place.hub.log == []
 
 
-@pytest.mark.parametrize("pin", ["1", ">=1", "c0ffeec0ff", "c0ffee" * 6 + "0000"])
+@pytest.mark.parametrize("pin", ["1", "c0ffeec0ff"])
 def test_a_source_build_comes_before_cache_and_hub(place: Place, builds: Path, pin: str) -> None:
     place.seed(place.make("cached", factor=3))
     place.hub.publish(place.repo, place.make("published", factor=5), "v1")
@@ -166,9 +166,7 @@ def test_a_source_build_that_cannot_be_used_is_an_error(place: Place, builds: Pa
     assert word in outcome.reason
 
 
-def test_an_edited_source_is_refused_until_it_is_built_and_only_edited_files_are_compiled(
-    place: Place,
-) -> None:
+def test_an_edited_source_is_refused_until_it_is_built(place: Place) -> None:
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
     first = build_source(place.processes, folder, output=output)
     edited = folder / "kernel" / "scale.cpp"

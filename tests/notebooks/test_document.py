@@ -1,4 +1,5 @@
 import hashlib
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -9,23 +10,23 @@ from kernels_bench_tools.notebooks.document import read_notebook, survey_noteboo
 from kernels_bench_tools.notebooks.project import find_project
 
 REPOSITORY = Path(__file__).parents[2]
-SHIPPED = find_project(REPOSITORY).notebook_paths()
 
 
 def read(workspace, text):
     return read_notebook(workspace.project, workspace.write("n.md", text))
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_every_shipped_notebook_reads_as_uvnote_reads_it(path):
-    notebook = read_notebook(find_project(REPOSITORY), path)
-    config, cells = parse_markdown(path.read_text(encoding="utf-8"))
+def test_every_shipped_notebook_reads_as_uvnote_reads_it():
+    project = find_project(REPOSITORY)
+    cell_fields = ("id", "code", "deps", "outputs", "needs", "collapse_code", "collapse_output")
+    front_fields = ("title", "author", "theme", "custom_css", "collapse_code")
+    for path in project.notebook_paths():
+        notebook = read_notebook(project, path)
+        config, cells = parse_markdown(path.read_text(encoding="utf-8"))
 
-    shared = ("id", "code", "deps", "outputs", "needs", "collapse_code", "collapse_output")
-    expected = [{name: getattr(cell, name) for name in shared} for cell in cells]
-    assert [{name: getattr(cell, name) for name in shared} for cell in notebook.cells] == expected
-    for name in ("title", "author", "theme", "custom_css", "collapse_code"):
-        assert getattr(notebook.front, name) == getattr(config, name)
+        expected = [attrgetter(*cell_fields)(cell) for cell in cells]
+        assert [attrgetter(*cell_fields)(cell) for cell in notebook.cells] == expected, path
+        assert attrgetter(*front_fields)(notebook.front) == attrgetter(*front_fields)(config), path
 
 
 def test_every_attribute_is_read(workspace):

@@ -23,9 +23,7 @@ def test_cells_are_ordered_by_needs_and_then_by_name(workspace):
     ]
 
 
-def test_a_glob_skips_notebooks_without_the_cell_and_its_own_one_and_a_need_may_be_a_whole_notebook(
-    workspace,
-):
+def test_a_glob_skips_notebooks_without_the_cell_and_its_own(workspace):
     workspace.cell("a.md", "1", "id=benchmark")
     workspace.write("b.md", "```python id=x\n1\n```\n# ```python id=no\n1\n# ```\n\n```python id=y\n1\n```\n")
     workspace.cell("c.md", "1", "id=benchmark needs=./*.md:benchmark,./b.md")
@@ -38,9 +36,7 @@ def test_a_glob_skips_notebooks_without_the_cell_and_its_own_one_and_a_need_may_
     assert found.closure([node.name]) == [CellName("a.md", "benchmark"), *b, node.name]
 
 
-def test_a_glob_of_data_files_may_match_nothing_and_skips_loops_hidden_ones_and_names_that_are_no_text(
-    workspace,
-):
+def test_a_glob_of_files_skips_loops_hidden_ones_and_names_that_are_no_text(workspace):
     (workspace.root / "loop.jsonl").symlink_to("loop.jsonl")
     for name in ("text.jsonl", "\udcff.jsonl", "gpu/.hidden/a.jsonl", "gpu/h200/a.jsonl"):  # the byte 0xff
         workspace.write(name, "")

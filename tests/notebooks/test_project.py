@@ -107,9 +107,7 @@ def test_documents_environments_hidden_files_and_links_are_not_notebooks_and_pat
         ("models", [f"models/tiny-1.0/{name}.md" for name in ("impls/t", "results/c")]),
     ],
 )
-def test_a_target_is_a_path_or_a_short_name_and_an_operators_id_may_have_folders(
-    tmp_path, monkeypatch, target, expected
-):
+def test_a_target_is_a_path_or_a_short_name(tmp_path, monkeypatch, target, expected):
     tiny = "models/tiny-1.0"
     touch(tmp_path, ".git/HEAD", "op/impls/x.md", "op/impls/y.md", "op/results/combined.md", "z.md")
     touch(tmp_path, f"{tiny}/impls/t.md", f"{tiny}/results/c.md", "impls/of_no_operator.md")

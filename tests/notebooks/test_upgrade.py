@@ -57,17 +57,6 @@ def test_only_cells_of_the_selected_notebooks_change(workspace):
     assert other.read_bytes() == before
 
 
-def test_cells_without_a_date_are_counted_and_not_changed(workspace):
-    path = workspace.cell("n.md", "# /// script\n# dependencies = ['numpy']\n# ///\n")
-    workspace.cell("m.md", "print(1)")
-    workspace.cell("l.md", "print(1)", "id=a deps=numpy")
-    before = path.read_bytes()
-
-    assert upgrade(workspace) == []
-    assert find_changes(workspace.project, [], NEW) == ([], 2)
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     "line",
     ["# [tool]\n# uv = { exclude-newer = '2026-01-02' }\n", "# [tool.uv]\n# exclude-newer = 2026-01-02\n"],

@@ -4,12 +4,8 @@ Each test is one case where building the notebook with uvnote loses data, hides 
 run whole builds; how the parts work is tested beside them.
 """
 
-import sys
 from pathlib import Path
 
-import pytest
-
-from kernels_bench_tools.cli import main
 from kernels_bench_tools.report.site import publish
 
 
@@ -22,16 +18,6 @@ def site(workspace, *targets, **options):
 
 def output(workspace, notebook, cell="a"):
     return workspace.text(workspace.result(notebook, cell).stdout)
-
-
-def kbt(folder, monkeypatch, capfd, *arguments):
-    """Run the command in this process; return its exit code and its stderr."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["kbt", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capfd.readouterr()
-    return ended.value.code, said.err
 
 
 def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path):
@@ -56,18 +42,6 @@ def test_a_change_reaches_cells_through_a_need_on_a_whole_notebook(workspace):
     workspace.build()
 
     assert output(workspace, "a.md") == "v2\n"
-
-
-def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch, capfd):
-    use = "```python id=use needs=a\nimport os; print(os.environ.get('UVNOTE_INPUT_A', 'nothing') != 'nothing')\n```\n"
-    workspace.write("n.md", "```python id=a\nraise SystemExit('no')\n```\n\n" + use)
-    code, said = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current", "--strict")
-    assert code == 1
-    assert "n.md:a  error" in said
-    workspace.write("n.md", "```python id=a\nprint('mended')\n```\n\n" + use)
-
-    assert workspace.build().started == ["n.md:a", "n.md:use"]
-    assert output(workspace, "n.md", "use") == "True\n"
 
 
 def test_a_notebook_written_by_a_cell_is_not_run(workspace):

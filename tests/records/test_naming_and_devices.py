@@ -113,9 +113,7 @@ def test_a_gpu_is_the_same_however_it_is_selected(
     assert hardware_id(cuda_device("NVIDIA H200")) == gpu
 
 
-def test_without_a_list_of_gpus_they_are_told_apart_by_index(
-    smi: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_list_gpus_are_told_apart_by_index(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi.write_text("#!/bin/sh\nexit 9\n")
 
     def named(visible: str | None) -> str:

@@ -67,13 +67,9 @@ def processes(
 # One process cannot know how others differ.
 @pytest.mark.parametrize(
     ("count", "between", "within"),
-    [
-        (1, 0.0, 0.01),
-        *((count, 0.0, 0.01) for count in (2, 3, 5, 10)),
-        *((count, 0.003, within) for count in (2, 3, 5, 10) for within in (0.001, 0.01)),
-    ],
+    [(1, 0.0, 0.01), *((count, 0.003, within) for count in (2, 3, 10) for within in (0.001, 0.01))],
 )
-def test_the_interval_across_processes_covers_the_true_value_with_its_confidence(
+def test_the_interval_across_processes_covers_the_true_value(
     count: int, between: float, within: float
 ) -> None:
     generator = np.random.default_rng(count)
@@ -123,15 +119,6 @@ def test_five_samples_have_no_interval() -> None:
     assert not found.known
     assert not ratio_interval([[1.0] * 5], [[2.0] * 30]).known
     assert not geometric_mean_interval([ratio_interval([[1.0] * 5], [[2.0] * 30])]).known
-
-
-def test_a_ratio_and_its_inverse_have_inverse_intervals() -> None:
-    generator = np.random.default_rng(0)
-    for counts in ((3, 3), (3, 1)):
-        a, b = (processes(generator, count, between=0.01, within=0.01) for count in counts)
-        there, back = ratio_interval(a, b), ratio_interval(b, a)
-
-        assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
 
 
 @pytest.mark.parametrize("groups", [[], [[]], [[1.0], []], [[1.0, 0.0], [1.0]]])

@@ -7,9 +7,7 @@ THEN, SLOWER = (0.1000, 0.1001, 0.0999), (0.1040, 0.1041, 0.1039)
 LESS = (0.1030, 0.10301, 0.10299)
 
 
-def test_pages_draw_each_step_with_its_cause_and_say_what_changed_since_a_revision(
-    tmp_path, read_page, find_flaws
-):
+def test_pages_draw_each_step_with_its_cause(tmp_path, read_page, find_flaws):
     versions = [rows("r1", *THEN), rows("r2", *SLOWER, torch="2.13.0"), rows("r3", *LESS, torch="2.13.0")]
     root = make_repository(tmp_path / "project", versions)
 

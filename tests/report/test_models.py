@@ -124,41 +124,21 @@ def test_kernels_are_by_time_with_the_fastest_ranked_implementation_share_and_pr
 
 
 MLP = {"tokens": 1, "hidden_dim": 2048, "intermediate_dim": 8192}
-MODEL = MLP | {
-    "kind": "llama",
-    "layers": 16,
-    "sequences": 1,
-    "context": 1024,
-    "block_size": 16,
-    "vocabulary": 128256,
-    "heads": 32,
-    "kv_heads": 8,
-    "head_dim": 64,
-}
 
 
-@pytest.mark.parametrize(
-    ("operator", "axes", "shown", "sizes_shown"),
-    [
-        ("mlp", MLP, ["LlamaMLP *.mlp", "16"], "tokens 1, hidden_dim 2048"),
-        ("causal_lm", MODEL, ["LlamaForCausalLM", "1"], "kind llama, sequences 1"),
-    ],
-)
-def test_a_block_or_model_is_shown_beside_its_kernels_and_not_in_their_sum(
-    tmp_path, read_page, operator, axes, shown, sizes_shown
-):
-    sizes = [WorkloadSummary(name="T1", dtype="bfloat16", set="default", group="", axes=axes)]
+def test_a_block_is_shown_beside_its_kernels(tmp_path, read_page, operator, axes, shown, sizes_shown):
+    sizes = [WorkloadSummary(name="T1", dtype="bfloat16", set="default", group="", axes=MLP)]
     rows = [row("base", 2, {"T1": 0.004}), row("fast", 1, {"T1": 0.002})]
     views = [DeviceSummary(device=H200, view="", key="", baseline="base", workloads=sizes, rows=rows)]
-    summary = Summary(operator=operator, title="Blocks", devices=views)
-    publish(tmp_path, build(operator), tmp_path / "site", summaries={operator: summary})
+    summary = Summary(operator="mlp", title="Blocks", devices=views)
+    publish(tmp_path, build("mlp"), tmp_path / "site", summaries={"mlp": summary})
     page = read_page(tmp_path / "site", LLAMA)
 
     _, block = rows_of(page, "decode-1", "Blocks")
-    assert block[:2] == shown
+    assert block[:2] == ["LlamaMLP *.mlp", "16"]
     assert block[2:5] == ["Fast T1", "0.002000", "2.00× [1.950, 2.050] ▲ faster"]
     assert rows_of(page, "", "The whole model")[2][1:] == ["not measured", "no kernel measured"]
-    assert f"decode-1: {sizes_shown}" in read_page(tmp_path / "site", f"{operator}/index.html").text
+    assert "decode-1: tokens 1, hidden_dim 2048" in read_page(tmp_path / "site", "mlp/index.html").text
     assert 'aria-label="Blocks' not in (tmp_path / "site/models/mixtral-8x7b.html").read_text()
 
 
@@ -189,9 +169,7 @@ def test_a_backward_pass_and_an_approximate_result_are_no_results_of_a_call():
     )
 
 
-def test_the_list_of_models_counts_the_kernels_with_a_result_and_operators_lead_there(
-    site, read_page, find_flaws
-):
+def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page, find_flaws):
     [table] = read_page(site, "models/index.html").elements("table")
     lines = [[text_of(cell) for cell in line] for line in table.iter("tr")][1:]
     found = {line[0]: line[1:] for line in lines}

@@ -114,17 +114,6 @@ def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sa
     assert "3 processes latest of 6 runs" in text
 
 
-@pytest.mark.parametrize(("origin", "shown"), [("source build", True), ("hub", False)])
-def test_only_a_row_of_a_source_build_is_marked_as_built_from_source(sample, published, origin, shown):
-    file = sample.artifact("summary.json")
-    recorded = '"notebook":"layer_norm/impls/triton_layer_norm.md",'
-    kernel = f'"hub":[{{"repo":"org/norm","origin":"{origin}","notes":["built with g++ 12"]}}],'
-    file.write_text(file.read_text().replace(recorded, recorded + kernel))
-
-    row = row_of(published(OPERATOR), "ranking", "1 Triton")
-    assert ("built from source" in row) == shown
-
-
 @pytest.mark.parametrize("code", ["f = 1", "f = 2", None])
 def test_only_a_row_whose_code_changed_is_marked_as_stale(sample, read_page, published, code):
     (cell,) = sample.notebook(TRITON.replace(".html", ".md")).cells

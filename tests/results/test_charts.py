@@ -92,19 +92,6 @@ def test_each_marker_carries_its_own_workload_and_value_past_failures(summary, s
             assert group(svg, f"band--{row.slug}").get("data-series") == row.slug
 
 
-def test_speedups_carry_their_value_and_interval(summary):
-    row = next(row for row in rows_of(summary) if row.implementation == "triton_layer_norm")
-
-    svg = draw(summary, "speedup")
-
-    for use, point in zip(marks(group(svg, f"series--{row.slug}")), row.points, strict=True):
-        shown = [float(use.get(f"data-{name}", "nan")) for name in ("value", "low", "high")]
-        assert shown == pytest.approx([point.speedup, point.speedup_low, point.speedup_high], rel=1e-5)
-    assert {(panel.get("data-metric"), panel.get("data-unit")) for panel in panels(svg)} == {
-        ("Speed-up", "x")
-    }
-
-
 def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time():
     row = bound().devices[0].rows[0]
     point = row.points[0]
@@ -161,16 +148,6 @@ def test_an_axis_has_numbers_and_markers_their_order(times):
     assert numbers == sorted(set(numbers))
     heights = [float(use.get("y")) for use in marks(svg)]
     assert sorted(heights, reverse=True) == [y for _, y in sorted(zip(times, heights, strict=True))]
-
-
-def test_a_point_without_the_metric_is_a_gap_and_not_a_failure():
-    launch = record("a", 0.002, wl={"name": "n1", "n": 1}, regime=Regime.LAUNCH)
-    summary = summarize("x", "X", [Source(records=[launch, record("a", 0.4, wl={"name": "n2", "n": 2})])])
-
-    svg = draw(summary, "rate")
-
-    assert [use.get("data-workload") for use in marks(svg)] == ["n2"]
-    assert marks(svg, "status") == []
 
 
 def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic_and_the_measured_peak_a_labelled_line():
@@ -236,12 +213,6 @@ def test_axes_and_texts_have_the_text_colour_of_the_page_or_of_the_readers_schem
     assert "#000000" not in drawn
     # A rule for the root matches in the file only: panels are shown on pages without it.
     assert [style.text.startswith(":root{") for style in svg.iter(f"{SVG}style")] == [True]
-
-
-def test_names_that_differ_in_punctuation_only_have_series_of_their_own():
-    summary = summarize("x", "X", [source(name, [0.1]) for name in ("my-kernel", "my_kernel", "漢", "字")])
-
-    assert len({group(draw(summary), f"series--{row.slug}").get("id") for row in rows_of(summary)}) == 4
 
 
 def test_hostile_names_stay_text():

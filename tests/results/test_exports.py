@@ -83,19 +83,3 @@ def test_what_is_known_of_a_row_has_columns():
     }
     assert line | columns == line
     assert line["Limitation"] in text_table(summarize("layer_norm", "", [Source(records=[made])]))
-
-
-def test_views_are_columns_of_one_table():
-    records = [
-        record("a", 0.1, wl={"name": "w1", "set": "default", "group": "SwiGLU", "n": 1}),
-        record("a", 0.2, wl={"name": "w2", "set": "large", "group": "SwiGLU", "mode": "bwd", "m": 2}),
-    ]
-
-    text, lines = table([Source(records=records)])
-
-    assert text.splitlines()[0].endswith(",Set,Group,Mode")
-    assert [(it["Workload"], it["Set"], it["Group"], it["Mode"], it["P50 (ms)"]) for it in lines] == [
-        ("w1", "default", "SwiGLU", "", "0.1"),
-        ("w2", "large", "SwiGLU", "bwd", "0.2"),
-    ]
-    assert [(line["N"], line["M"]) for line in lines] == [("1", ""), ("", "2")]

@@ -49,15 +49,6 @@ def test_the_interval_includes_the_variation_between_processes(summary):
     assert point.interval("host_submit_ms")[0] < min(SUBMIT)
 
 
-def test_the_interval_of_one_process_is_the_recorded_one():
-    timing = Timing(p50=0.004, ci_low=0.0039, ci_high=0.0042)
-    one = record("a", 0.003, quantities=Quantities(host_submit=timing))
-    point = point_of(summarize("op", "Op", [Source(records=[one])]), 0)
-
-    assert point.interval("host_submit_ms") == (0.0039, 0.0042)
-    assert point.interval("e2e_ms") == (None, None)
-
-
 def test_only_views_with_these_times_have_their_columns_and_charts(summary):
     gpu, cpu = summary.devices
     panels = [it for it in ET.fromstring(chart_svg(summary, "latency")).iter() if it.get("data-chart")]

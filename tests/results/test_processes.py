@@ -8,15 +8,10 @@ from kernels_bench_tools.records.record import (
     Failure,
     Flag,
     Latency,
-    Quantities,
-    Regime,
-    Roofline,
     Status,
-    Timing,
 )
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import by_workload, compare, samples
-from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
@@ -166,27 +161,6 @@ def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(status):
     assert row.points[0].p50_ms == 0.001
     assert row.reason == (told or f"work outside the call: {Flag.STREAM_ESCAPE.meaning}")
     assert [other.implementation for other in device.rows] == ["base", "fast"]
-
-
-def test_figures_are_medians_over_the_processes():
-    records = processes("a", [0.1, 0.1, 0.1])
-    for factor, one in zip((1.0, 3.0, 1.1), records, strict=True):
-        one.quantities = Quantities(
-            device_hot=Timing(p50=0.08 * factor), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.12)
-        )
-        one.roofline = Roofline(ceiling="copy", value=4000.0, fraction=0.9 * factor)
-        one.regime = Regime.HBM
-        one.ceilings = {"copy": 4000.0 * factor}
-
-    device = summary_of(a=records)
-    point = row_of(device, "a").points[0]
-
-    assert point.device_hot_ms == pytest.approx(0.088)
-    assert (point.host_submit_ms, point.e2e_ms) == (0.01, 0.12)
-    assert (point.fraction, point.ceiling) == (pytest.approx(0.99), "copy")
-    assert point.regime is Regime.HBM
-    assert device.ceilings == {"copy": pytest.approx(4400.0)}
-    assert "99 % of copy" in text_table(device)
 
 
 def test_thinned_samples_have_the_same_interval():

@@ -46,9 +46,7 @@ def words(records: list[Record]) -> str:
         ("a0 a1", "a0 a1 a2", "", "a0 a1 a2"),
     ],
 )
-def test_rows_of_workloads_that_are_measured_again_are_replaced(
-    before: str, now: str, kept: str, taken: str
-) -> None:
+def test_rows_that_are_measured_again_are_replaced(before: str, now: str, kept: str, taken: str) -> None:
     merged = merge_rows(rows(before), rows(now, "again"), force=False)
     forced = merge_rows(rows(before), rows(now, "again"), force=True)
 

@@ -119,23 +119,6 @@ def test_each_device_with_a_record_has_a_table() -> None:
     assert rows[2]["Our Latency (ms)"] == ""
 
 
-def test_a_cpu_has_its_own_rows_and_others_where_measured() -> None:
-    small = SuiteKernel(name="small", operator="layer_norm", workload="cpu_LN")
-    suite = msgspec.structs.replace(SUITE, small_workloads="cpu", small=[small])
-    gpu = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
-    own = summary_of(
-        "layer_norm", "cpu_LN", device=EPYC, within="cpu", torch=9.0, triton="needs a CUDA device"
-    )
-    tried = summary_of("layer_norm", NORM, device=EPYC, torch=900.0)
-
-    gpu.devices += own.devices
-    full = ["LayerNorm (S=2048)", "GELU (4096)"]
-    assert [row["Kernel"] for row in report(gpu, suite=suite).rows] == [*full, "small"]
-
-    gpu.devices += tried.devices
-    assert [row["Kernel"] for row in report(gpu, suite=suite).rows] == [*full, "small", *full]
-
-
 @pytest.fixture
 def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
     """The needs of a suite's cell, which is where the test now is."""

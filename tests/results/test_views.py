@@ -4,9 +4,9 @@ from made_records import record, source
 
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.sources import NEVER_RUN, Source
+from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.results.views import View, in_view_order, titles_and_keys
+from kernels_bench_tools.results.views import View, titles_and_keys
 
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
@@ -132,23 +132,6 @@ def test_a_crash_is_reported_in_the_views_that_were_not_reached(made):
     assert told == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-def test_every_implementation_has_a_row_on_every_device_also_without_records(made):
-    sources = [
-        made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
-        made("new", {("", "cpu", ""): 4.0}, device=EPYC),
-        made("base", {("", "cpu", ""): 5.0}, device=EPYC),
-        made("hub", whole=NO_CARD, device=EPYC),
-    ]
-
-    summary = summarize("x", "X", sources)
-
-    for device in ("nvidia-h200", "amd-epyc-2-cores"):
-        here = [view for view in summary.devices if view.device.slug == device]
-        assert {row.implementation for view in here for row in view.rows} == {"base", "new", "hub"}
-    new = next(row for row in summary.devices[0].rows if row.implementation == "new")
-    assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
-
-
 @pytest.mark.parametrize("status", [Status.ABSENT, Status.ERROR])
 def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, status):
     waiting = {"status": status, "reason": "r"}
@@ -176,16 +159,6 @@ def test_all_views_of_a_device_share_its_measured_peaks():
     views = summarize("x", "X", [Source(records=records)]).devices
 
     assert [view.ceilings for view in views] == [{"copy": 4000.0}] * 2
-
-
-def test_sets_are_in_a_fixed_order_and_forward_comes_first():
-    sets = ["", "zoo", "smoke", "cpu", "decode", "large", "default"]
-    views = [View("g", name, mode) for name in sets for mode in ("fwd_bwd", "bwd", "")]
-
-    ordered = in_view_order(views, ["g"])
-
-    assert list(dict.fromkeys(view.set for view in ordered)) == [*sets[:1:-1], "zoo", ""]
-    assert [view.mode for view in ordered[:3]] == ["", "bwd", "fwd_bwd"]
 
 
 def test_views_with_similar_titles_have_different_keys():

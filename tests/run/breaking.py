@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.trees import HEADER, make_tree  # noqa: E402
 
-PLAIN, MEASURING, PROCESSES = 6, 3, 2
+PLAIN, MEASURING, PROCESSES = 3, 2, 2
 BUILD = ("build", "--env", "current", "--jobs", "2", "--processes", str(PROCESSES))
 DIED = "died.md:a"
 """The cell of the tree that always fails, and so runs in each build."""
@@ -104,7 +104,7 @@ def _cells(pattern: re.Pattern[str], lines: list[str]) -> set[tuple[str, int]]:
 
 @dataclass
 class Tree:
-    """A project of twelve cells, three of which measure, and builds of it."""
+    """A project of eight cells, two of which measure, and builds of it."""
 
     root: Path
     """Where the notebooks are; nothing is written if it exists."""
@@ -181,7 +181,7 @@ class Tree:
         """Start a build and kill it at a random moment; return what it had printed, or None if it ended before."""
         build = self.start(*arguments)
         # Lines are counted, not seconds, so that the moment does not depend on the speed of the machine.
-        lines = [line for _, line in zip(range(generator.randrange(35)), build.stderr, strict=False)]
+        lines = [line for _, line in zip(range(generator.randrange(25)), build.stderr, strict=False)]
         time.sleep(generator.uniform(0.0, 0.05 if generator.random() < 0.7 else 0.5))
         build.kill()
         stdout, rest = build.communicate(timeout=30)

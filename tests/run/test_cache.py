@@ -62,20 +62,6 @@ def test_other_workloads_processes_or_variables_run_only_cells_that_measure(oper
     assert operator.build().started == []
 
 
-def test_an_edited_local_package_runs_the_cell(workspace):
-    workspace.write("lib/pyproject.toml", '[project]\nname = "lib"\nversion = "1"\n')
-    workspace.write("lib/lib.py", "")
-    header = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# lib = { path = '../../lib' }\n# ///\n"
-    workspace.cell("n.md", header + "print(1)")
-    workspace.build()
-    workspace.write("lib/.hidden.py", "")
-    workspace.write("lib/__pycache__/x.pyc", "")
-    assert workspace.build().started == []
-    workspace.write("lib/lib.py", "x = 1")
-
-    assert workspace.build().started == ["n.md:a"]
-
-
 @pytest.mark.parametrize(
     ("files", "text", "expected"),
     [
@@ -188,15 +174,6 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and is ignored"]
     assert operator.build().started == []
     assert operator.recorder.notes == []
-
-
-def test_a_damaged_last_json_is_ignored(operator):
-    text = '{"keys": ' + "[" * 100_000
-    (operator.root / ".kbt/last.json").write_text(text)
-    (operator.root / ".kbt/build.json").write_text(text)
-
-    assert operator.build().started == []
-    assert operator.result("op/impls/x.md").status == "unsupported"
 
 
 def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):

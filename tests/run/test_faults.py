@@ -4,6 +4,7 @@
 """
 
 import errno
+import itertools
 import os
 import random
 import shutil
@@ -93,7 +94,7 @@ def check_resumed(result, stored):
     assert result.started & stored == set(), result.stderr
 
 
-@pytest.mark.parametrize("effect", ["empty", "zeros", "gone"])
+@pytest.mark.parametrize("effect", ["zeros", "gone"])
 def test_after_a_power_failure_all_that_was_not_synced_is_made_again(tree, expected, effect):
     """Also where the first build was interrupted: the second one begins with what it left."""
     tree.kill_build(random.Random(effect))
@@ -106,10 +107,8 @@ def test_after_a_power_failure_all_that_was_not_synced_is_made_again(tree, expec
         assert (tree.root / "site/.gitignore").read_text() == "*\n"
 
 
-@pytest.mark.parametrize("kilobytes", [150, 600])
-def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
-    small_disk, tmp_path, expected, kilobytes
-):
+@pytest.mark.parametrize("kilobytes", [150, 450])
+def test_a_full_disk_is_one_line_and_the_build_continues_later(small_disk, tmp_path, expected, kilobytes):
     folder = small_disk(kilobytes)
     tree = Tree(folder / "tree", tmp_path / "elsewhere")
     full = tree.build()
@@ -139,18 +138,20 @@ def failing_calls(tmp_path_factory):
     return once_per_run(tmp_path_factory, "failing_calls", build) / "calls.so"
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE], ids=errno.errorcode.get)
-def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, tmp_path, code):
+def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
     cell = "# N\n\n```python id=a outputs=x.txt\nopen('x.txt', 'w').write('1')\n```\n"
     (tmp_path / "n.md").write_text(cell + "\n```python id=b needs=a\nprint(2)\n```\n")
-    fault = {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path), "FAULT_CODE": str(code)}
+    fault = {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path)}
     fault["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")  # so that this is a process of its own
     failed = 0
-    for call in random.Random(f"{code}").sample(range(200), max(KILLS, 4)):
+    calls = random.Random(1).sample(range(200), max(KILLS, 6))
+    for call, code in zip(calls, itertools.cycle([errno.EIO, errno.EMFILE, errno.ESTALE]), strict=False):
         for folder in (".kbt", "site"):
             shutil.rmtree(tmp_path / folder, ignore_errors=True)
-        broken = run_kbt(tmp_path, "build", "--env", "current", **fault, FAULT_AT=str(call))
+        broken = run_kbt(
+            tmp_path, "build", "--env", "current", **fault, FAULT_AT=str(call), FAULT_CODE=str(code)
+        )
         after = run_kbt(tmp_path, "build", "--env", "current")
 
         assert "Traceback" not in broken.stderr
@@ -172,11 +173,11 @@ def test_a_cell_that_lacked_space_for_temporary_files_runs_again(small_disk, tmp
 
 
 def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):
-    outputs = build_at_once(tree, 3)
+    outputs = build_at_once(tree, 2)
 
     for cell in {cell for cell, _ in tree.stored()}:
         assert sum(output.count(f"✓ {cell}  ") for output in outputs) == 1, cell
-    assert sum(output.count(f"✗ {DIED}  ") for output in outputs) == 3
+    assert sum(output.count(f"✗ {DIED}  ") for output in outputs) == 2
     assert tree.pages() == expected
     # Each of these replaces the results that the one before it makes pages of.
     build_at_once(tree, 2, "--rerun")
@@ -195,14 +196,13 @@ def build_at_once(tree, count, *arguments):
 
 def test_damaged_results_are_never_shown(built_tree, expected):
     generator = random.Random(7)
-    for _ in range(2):
-        flipped = [flip_a_bit(built_tree.root / ".kbt/cache", generator) for _ in range(10)]
-        result = built_tree.build()
+    flipped = [flip_a_bit(built_tree.root / ".kbt/cache", generator) for _ in range(10)]
+    result = built_tree.build()
 
-        assert result.code == DONE
-        assert built_tree.pages() == expected, flipped
-        damaged = {line.partition(": ")[0] for line in result.lines if "its stored result is damaged" in line}
-        assert result.ran == damaged - {DIED}, flipped
+    assert result.code == DONE
+    assert built_tree.pages() == expected, flipped
+    damaged = {line.partition(": ")[0] for line in result.lines if "its stored result is damaged" in line}
+    assert result.ran == damaged - {DIED}, flipped
 
 
 def flip_a_bit(folder, generator):

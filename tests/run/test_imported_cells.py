@@ -30,13 +30,6 @@ def test_a_cell_imports_a_needed_cell(workspace, environment):
     assert printed(workspace, notebook(CONFIG, use), environment) == ["width", "3"]
 
 
-def test_a_cell_imports_what_a_needed_cell_imports(workspace):
-    shapes = ("id=shapes needs=config", "from config import WIDTH\nSHAPE = (WIDTH, WIDTH)")
-    use = ("id=use needs=shapes", "import shapes\nprint(*shapes.SHAPE)")
-
-    assert printed(workspace, notebook(CONFIG, shapes, use)) == ["3", "3"]
-
-
 @pytest.mark.parametrize(
     ("sibling", "code", "result"),
     [

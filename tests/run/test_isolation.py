@@ -230,10 +230,20 @@ def test_a_result_measured_while_the_harness_was_edited_is_not_stored(tmp_path):
         (root / name).unlink(missing_ok=True)
     started = tmp_path / "started"
     code = (
-        f"import kernels_bench_tools, pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(3)\n"
+        f"import kernels_bench_tools, pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(1)\n"
     )
     (root / "layer_norm/impls/slow.md").write_text(f"# Slow\n\n```python {MEASURING}\n{code}{WRITE}```\n")
-    command = [PYTHON, "-m", "kernels_bench_tools", "build", "layer_norm/slow", "--env", "current"]
+    command = [
+        PYTHON,
+        "-m",
+        "kernels_bench_tools",
+        "build",
+        "layer_norm/slow",
+        "--env",
+        "current",
+        "--processes",
+        "1",
+    ]
 
     def build(*, edit: bool) -> str:
         started.unlink(missing_ok=True)

@@ -51,14 +51,6 @@ def may(*upstream, changed=(), reason=""):
     return (PlannedAction.MAY_RUN, reason, list(changed), list(upstream))
 
 
-def test_cells_of_a_new_project_never_ran(workspace):
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    combine(workspace, "../impls/*.md:a")
-
-    assert plan(workspace) == {X: run(reason="never ran"), C: may(X, reason="never ran")}
-    assert not (workspace.root / ".kbt").exists()
-
-
 def test_changed_code_header_and_outputs_are_named(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE + "pass", MEASURING, "title: X")
     assert plan(operator) == {X: run("code"), C: may(X)}

@@ -43,22 +43,6 @@ def test_a_build_removes_the_least_recently_used_results(small):
     assert keys(small) == set(made[1:])
 
 
-def test_a_cached_result_counts_as_used(small):
-    write(small, "a")
-    small.build()
-    first = last_key(small)
-    write(small, "b")
-    small.build()
-    for path in (small.project.state / "cache").iterdir():
-        os.utime(path, (100, 100))
-    write(small, "a")
-    assert small.build().started == []
-    write(small, "c")
-    small.build()
-
-    assert keys(small) == {first, last_key(small)}
-
-
 def test_what_the_report_shows_is_never_removed(small):
     for name in ("l.md", "m.md", "n.md"):
         write(small, name[0], name)

@@ -64,9 +64,7 @@ def test_committed_records_are_summarized_before_anything_is_measured_then_each_
     assert second == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:absent y.jsonl"}, (1, 2))
 
 
-def test_what_was_summarized_is_not_summarized_again_and_nothing_is_shown_of_a_short_build(
-    operators, monkeypatch
-):
+def test_nothing_is_summarized_twice_or_shown_of_a_short_build(operators, monkeypatch):
     build_shown(operators, [])
     operators.cell("a/impls/x.md", f"{WRITE}changed = 1", MEASURING)
 

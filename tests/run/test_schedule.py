@@ -102,19 +102,6 @@ def test_only_the_targets_and_their_needs_run(workspace):
     assert workspace.result("n.md", "b").cached
 
 
-def test_cells_that_are_not_targets_keep_their_last_result(workspace):
-    workspace.cell("a.md", "print('old')")
-    workspace.cell("b.md", "1")
-    workspace.build()
-    workspace.cell("a.md", "print('new')")
-    workspace.build("b.md")
-
-    run = workspace.result("a.md")
-
-    assert workspace.text(run.stdout) == "old\n"
-    assert run.cached
-
-
 def test_rerun_runs_the_targets_and_not_their_needs(workspace):
     workspace.write("n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n")
     workspace.cell("m.md", "1")
