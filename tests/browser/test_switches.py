@@ -188,9 +188,6 @@ def test_two_implementations_can_be_compared_and_the_link_brings_it_back(open_co
     page.get_by_label("Compare with this one").select_option("FlashAttention-4")
 
     expect(place.get_by_role("heading")).to_have_text("HF Kernels Flash Attn3 compared with FlashAttention-4")
-    first = place.get_by_role("row").nth(1)
-    expect(first).to_contain_text("flux_L128")
-    expect(first).to_contain_text("1.06×")
     expect(place).to_contain_text("the ratio of their speed-ups over Flash (PyTorch SDPA)")
     expect(place.get_by_role("row")).to_have_count(7)
 
@@ -202,10 +199,6 @@ def test_two_implementations_can_be_compared_and_the_link_brings_it_back(open_co
     page.get_by_label("Compare with this one").select_option("Gluon Attention")
     expect(place).to_contain_text("Both were measured in one session")
     expect(place).to_contain_text("▲ faster, geometric mean of 6 workloads")
-    choose_view(page, "nvidia-h200-decode")
-    expect(place).to_contain_text("NVIDIA H200, decode")
-    page.get_by_role("button", name="Show all").click()
-    expect(place).to_be_hidden()
     opened.goto("flash_attn/index.html#amd-epyc-2-cores?compare=gluon_attention&with=flash_attention_4")
     page.reload()
     expect(place).to_contain_text("were not both measured in the view AMD EPYC, 2 cores")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -184,31 +183,6 @@ def test_the_workflow_is_pinned_as_this_repository_s_and_publishes_a_failed_buil
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["project"]["urls"]["Repository"] == module._REPOSITORY
-
-
-GIT = {"url": "https://h/a/b.git", "vcs_info": {"vcs": "git", "commit_id": "0f"}}
-FOLDER = {"url": "file:///p/third%20party/kbt", "dir_info": {}}
-WHEEL = {"url": "https://h/x.whl", "archive_info": {}}
-
-
-@pytest.mark.parametrize(
-    ("installed", "source", "pip"),
-    [
-        (None, {}, "kernels-bench-tools"),
-        (GIT, {"git": "https://h/a/b.git", "rev": "0f"}, "kernels-bench-tools @ git+https://h/a/b.git@0f"),
-        (FOLDER, {"path": "third party/kbt"}, "./third party/kbt"),
-        (WHEEL | {"url": "file:///x.whl"}, {"path": "/x.whl"}, "/x.whl"),
-        (WHEEL, {"url": "https://h/x.whl"}, "kernels-bench-tools @ https://h/x.whl"),
-    ],
-)
-def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installed, source, pip):
-    text = json.dumps(installed) if installed else None
-    found = SimpleNamespace(read_text=lambda name: text)
-    monkeypatch.setattr(module, "distribution", lambda name: found)
-
-    harness = module._own_source(Path("/p"))
-    assert harness.source == source
-    assert harness.pip_requirement() == pip
 
 
 @pytest.mark.parametrize(

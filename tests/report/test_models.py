@@ -126,7 +126,7 @@ def test_kernels_are_by_time_with_the_fastest_ranked_implementation_share_and_pr
 MLP = {"tokens": 1, "hidden_dim": 2048, "intermediate_dim": 8192}
 
 
-def test_a_block_is_shown_beside_its_kernels(tmp_path, read_page, operator, axes, shown, sizes_shown):
+def test_a_block_is_shown_beside_its_kernels(tmp_path, read_page):
     sizes = [WorkloadSummary(name="T1", dtype="bfloat16", set="default", group="", axes=MLP)]
     rows = [row("base", 2, {"T1": 0.004}), row("fast", 1, {"T1": 0.002})]
     views = [DeviceSummary(device=H200, view="", key="", baseline="base", workloads=sizes, rows=rows)]
@@ -182,9 +182,6 @@ def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page, fi
     page = read_page(site, "rms_norm/index.html")
     links = {url for _, url in page.references()}
     assert {f"../models/{key}.html" for key in ("index", *model_keys(DERIVED))} <= links
-    switches = {it.get("name") for it in page.elements("input")}
-    assert "q" in switches
-    assert switches.isdisjoint({"metric", "scale"})  # it has no chart
     assert "decode-1: RMSNorm with residual, batch 1, seq_len 1, hidden_dim 2048" in page.text
     assert find_flaws(site) == []
 

@@ -72,20 +72,6 @@ def test_artifacts_are_published_by_notebook_and_a_downloaded_chart_links_from_w
     assert all((folder / link).is_file() for link in links)
 
 
-@pytest.mark.parametrize("path", [OPERATOR, COMBINED])
-def test_a_series_of_an_inlined_chart_links_to_its_implementation_from_any_page(pages, path, sample_site):
-    page = pages[path]
-    slug = "triton-layer-norm--nvidia-h200"
-    group = next(
-        g
-        for g in page.elements("g")
-        if g.get("data-series") == slug and "series" in g.get("class", "").split()
-    )
-    link = next(element for element in group.iter() if str(element.tag).endswith("a"))
-    target = (sample_site / path).parent / link.get("href")
-    assert target.resolve() == (sample_site / TRITON).resolve()
-
-
 def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_page):
     sample.edit('"processes":3', '"processes":1', 1)
     sample.publish()

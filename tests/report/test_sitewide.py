@@ -60,7 +60,6 @@ def test_failures_are_grouped_by_reason_over_devices(pages):
         ([f"needs {number} GiB" for number in range(4)], "3 similar messages"),
         # Where it failed is no reason of its own.
         (["off by up to 0.01", *3 * ["off by up to 0.02 (process 1 and 2 of 3)"]], "1 similar message"),
-        (["needs a CUDA device", *3 * ["needs a CUDA device; this machine has a CPU"]], "1 similar message"),
     ],
 )
 def test_reasons_that_differ_only_in_numbers_and_places_are_one_group(sample, published, reasons, similar):

@@ -7,14 +7,11 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.run.cache.key import Fingerprints
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.trees import Layout, make_tree  # noqa: E402
-
-SLEEP = "import time\ntime.sleep({})\n"
 
 
 def test_a_generated_tree_builds_with_one_environment(workspace):
@@ -28,24 +25,6 @@ def test_a_generated_tree_builds_with_one_environment(workspace):
     assert run.status == "ok"
     assert workspace.text(run.stdout) == f"{count} notebooks, total {sum(45 * n for n in range(count))}\n"
     assert workspace.build(environment="uv").started == []
-
-
-def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, monkeypatch):
-    make_tree(workspace.root, 10)
-    asked = []
-    keys = Fingerprints.keys
-
-    def counted(self, node, *arguments):
-        asked.append(node.name)
-        return keys(self, node, *arguments)
-
-    monkeypatch.setattr(Fingerprints, "keys", counted)
-    workspace.build()
-    assert len(asked) == 11
-
-    asked.clear()
-    workspace.build()
-    assert len(asked) == 11
 
 
 def test_environments_are_ready_before_anything_runs(workspace):
