@@ -21,14 +21,14 @@ PANELS = {
     "Start": ("init", "new", "check"),
     "Measure": ("run", "plan", "build", "serve", "record", "import"),
     "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate", "export"),
-    "Machines, kernels and packages": ("selfcheck", "prefetch", "hub", "upgrade", "cache", "clean"),
+    "Machines, kernels and packages": ("selfcheck", "prefetch", "hub", "upgrade", "clean"),
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]
 _FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
 """Functions whose name is not that of their verb."""
 
-_MODULES = {"import": "importing", "history": "compare", "clean": "cache"}
+_MODULES = {"import": "importing", "history": "compare"}
 """Modules in ``cli`` whose name is not that of their verb."""
 
 _HANDLES_INTERRUPT = {"serve"}

@@ -1,4 +1,4 @@
-"""``kbt plan``, ``kbt cache`` and ``kbt upgrade`` as users run them."""
+"""``kbt plan``, ``kbt clean`` and ``kbt upgrade`` as users run them."""
 
 import json
 from pathlib import Path
@@ -58,18 +58,14 @@ def test_plan_since_a_revision_is_a_job_matrix(small: Path) -> None:
     assert second["notebook"] == "softmax/results/all.md"
 
 
-def test_cache_info_and_prune(small: Path) -> None:
+def test_results_that_the_report_does_not_show_can_be_removed(small: Path) -> None:
     edit(small)
     assert run_kbt(small, "build", *CURRENT).returncode == 0
-    told = json.loads(run_kbt(small, "cache", "info", "--json").stdout)
-    assert (told["entries"], told["shown_entries"], told["limit_bytes"]) == (3, 2, 10 * 2**30)
-    assert 0 < told["shown_bytes"] < told["bytes"]
 
-    assert run_kbt(small, "cache", "prune").stdout.startswith("removed 0 results, ")
-    done = run_kbt(small, "cache", "prune", "--size", "0")
-    assert done.stdout.startswith("removed 1 result, ")
-    assert "all of it is in use" in done.stderr
-    assert run_kbt(small, "cache", "info").stdout.startswith("2 results, ")
+    told = run_kbt(small, "clean", "--unused").stdout
+
+    assert "removed 1 result, " in told
+    assert "kept 2 results, " in told
     assert run_kbt(small, "plan", *CURRENT).stdout == "2 unchanged\n"
 
 

@@ -8,7 +8,7 @@ from projects import run_kbt, wait_until
 
 CELL = "# Page\n\n```python id=a\nprint(1)\n```\n"
 BUILD = ("build", "--env", "current")
-COMMANDS = (BUILD, ("cache", "prune", "--size", "0"), ("clean", "--all"))
+COMMANDS = (BUILD, ("clean", "--unused"), ("clean", "--all"))
 
 
 @pytest.fixture

@@ -235,7 +235,7 @@ class CellCache:
             yield
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
-            remedy = "Free disk space, or run `kbt cache prune`"
+            remedy = "Free disk space, or run `kbt clean --unused`"
             raise ProjectError(str(self.folder), what, "", remedy) from error
 
 
