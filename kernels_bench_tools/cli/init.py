@@ -16,9 +16,6 @@ from urllib.request import url2pathname
 import typer
 
 from kernels_bench_tools.cli.new import (
-    built_in_operators,
-    built_in_texts,
-    create_implementation,
     filled,
     other_files,
     today,
@@ -32,17 +29,17 @@ from kernels_bench_tools.notebooks.header import PACKAGE
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import is_root
-from kernels_bench_tools.text import did_you_mean, title_from_name
+from kernels_bench_tools.text import title_from_name
 
 _OWN = "softmax"
-"""The operator that is not built in: its module becomes part of the project."""
+"""The first operator: its module becomes part of the project."""
 _NOTEBOOKS = ["index.md", "*/index.md", "**/impls/*.md", "**/results/*.md", "suites/*.md"]
 _IGNORED = ("__pycache__/", ".venv/", ".kbt/", "/site/", "/hub-builds/")
 _REPOSITORY = "https://github.com/kernels-bench-tools/kernels-bench-tools"
 _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
-def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN) -> None:
+def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     """Make a project that builds.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
@@ -50,38 +47,28 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
 
     Args:
         path (PATH): Folder of the project. [default: the current one]
-        operator (NAME): Its first operator: `softmax`, whose formula is then yours to edit, or a built-in one such
-            as `layer_norm`.
     """
     root = real_path(path)
     nearest = next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
     if not nearest.is_dir():
         raise ProjectError(str(nearest), "is not a folder", "A folder for the project")
-    if operator != _OWN and operator not in built_in_operators():
-        names = [_OWN, *built_in_operators()]
-        hint = did_you_mean(
-            operator, names, f"`kbt init`, then `kbt new operator {operator}`, for one of your own"
-        )
-        raise ProjectError(f"--operator {operator}", "is not built in", f"One of {', '.join(names)}", hint)
     project = Project(
         root=root, title=title_from_name(root.name), patterns=tuple(_NOTEBOOKS), harness=_own_source(root)
     )
     settings = _settings(project)
     known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
     ignored = "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
-    texts = _texts(project, operator)
+    texts = _texts(project)
     repository = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
     workflow = repository / _WORKFLOW
-    own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
-    files = [*(root / name for name in texts), own]
-    clashes = other_files(project, texts) + [own] * (own not in files[:-1] and os.path.lexists(own))
+    clashes = other_files(project, texts)
     if clashes:
-        existing = list(dict.fromkeys(os.path.relpath(file, root) for file in clashes))
+        existing = [os.path.relpath(file, root) for file in clashes]
         what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
         raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
     kept = os.path.lexists(workflow)
-    for folder in dict.fromkeys(file.parent for file in (files if kept else [*files, workflow])):
-        check_writable(folder)
+    for file in [*(root / name for name in texts), *([] if kept else [workflow])]:
+        check_writable(file.parent)
 
     root.mkdir(parents=True, exist_ok=True)
     made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
@@ -99,14 +86,12 @@ def init(path: Annotated[Path, typer.Argument()] = Path(), operator: str = _OWN)
     # The settings, which make it a project, last: until then the same command continues one that was killed.
     for extended, more in ((made[1], ignored), (made[0], settings)):
         write_atomically(extended, _appended(_read(extended), more).encode())
-    if own not in made:
-        made.append(create_implementation(project, operator, own.stem)[0])
     for file in made if kept else (*made, workflow):
         print(os.path.relpath(file, root))
     print("\nNext:")
     if root != Path.cwd():
         print(f"  cd {shlex.quote(os.path.relpath(root))}")
-    run = f"kbt run {operator}/{own.stem}"
+    run = f"kbt run {_OWN}/my_{_OWN}"
     for command, purpose in (
         (run, "measure it beside the baseline"),
         ("kbt build", "write the report: site/index.html"),
@@ -170,12 +155,10 @@ harness = {project.harness.setting()}
     return settings
 
 
-def _texts(project: Project, operator: str) -> dict[str, str]:
-    texts = {"index.md": filled("project/index.md", title=project.title)}
-    if operator != _OWN:
-        return texts | built_in_texts(operator)
+def _texts(project: Project) -> dict[str, str]:
     folder, date = f"{_OWN}/{IMPLEMENTATIONS}", today()
-    return texts | {
+    return {
+        "index.md": filled("project/index.md", title=project.title),
         f"{project.operators}/{_OWN}.py": filled("project/softmax.py"),
         f"{_OWN}/index.md": filled("project/softmax.md"),
         f"{folder}/torch_{_OWN}.md": filled("project/torch_softmax.md", today=date),

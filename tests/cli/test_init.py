@@ -64,17 +64,11 @@ def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
     assert contents(folder) == before
 
 
-def test_a_built_in_operator_can_be_the_first(folder, capsys):
-    assert kbt("init", "--operator", "layer_norm") == 0
-    made = contents(folder).keys()
-    assert {f"layer_norm/impls/{name}_layer_norm.md" for name in ("torch", "my")} < made
-    assert not any(name.startswith("operators") for name in made)
-    assert "kbt run layer_norm/my_layer_norm" in capsys.readouterr().out
+def test_a_built_in_operator_can_be_added(folder):
+    assert kbt("init") == 0
+    assert kbt("new", "implementation", "layer_norm/mine") == 0
+    assert {f"layer_norm/impls/{name}.md" for name in ("torch_layer_norm", "mine")} < contents(folder).keys()
     assert kbt("check") == 0
-
-    assert kbt("init", "other", "--operator", "layer_nrm") == 2
-    assert "Did you mean 'layer_norm'?" in capsys.readouterr().err
-    assert not (folder / "other").exists()
 
 
 def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
