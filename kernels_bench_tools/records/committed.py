@@ -71,25 +71,16 @@ class Owner(NamedTuple):
             return "is not of `kbt effect`"
         if effect is not None and not self.model and self.device is None:
             return f"is of `kbt effect`, whose records are in {EFFECTS}/"
+        # Records have the last part of the operator's id, or all of it.
+        names = {"operator": (record.op.rpartition("/")[2], self.operator.rpartition("/")[2])}
         if self.model:
             name = effect_name(record, effect.others if effect else ())
             # A failure does not name those that were replaced together with it.
-            if effect is None and self.implementation.startswith(f"{name}+"):
-                name = self.implementation
-            names = {
-                "implementation": (name, self.implementation),
-                "model": (effect.model if effect else "", self.model),
-            }
-        else:
-            names = {
-                # Records have the last part of the operator's id, or all of it.
-                "operator": (record.op.rpartition("/")[2], self.operator.rpartition("/")[2]),
-                # Other harnesses name implementations as they like.
-                "implementation": (
-                    "" if self.device and not record.schema else record.impl,
-                    self.implementation,
-                ),
-            }
+            alone = effect is None and self.implementation.startswith(f"{name}+")
+            names = {"implementation": (self.implementation if alone else name, self.implementation)}
+            names["model"] = (effect.model if effect else "", self.model)
+        elif not self.device or record.schema:  # other harnesses name implementations as they like
+            names["implementation"] = (record.impl, self.implementation)
         for what, (found, expected) in names.items():
             if found and expected and found != expected:
                 return f"is of the {what} {found!r}, not of {expected!r}"

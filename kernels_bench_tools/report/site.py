@@ -30,13 +30,6 @@ from kernels_bench_tools.report.keys import digest, files_key, notebook_key, pro
 from kernels_bench_tools.report.operators import OperatorReport, find_devices, find_operators, model_operators
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.pages import Site
-from kernels_bench_tools.report.paths import (
-    SitePaths,
-    model_file,
-    operator_records,
-    script,
-    static_files,
-)
 from kernels_bench_tools.results.effects import Effects, effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv, imports_json
 from kernels_bench_tools.results.tables import latest
@@ -56,21 +49,12 @@ def publish(
 ) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
-    Pages whose inputs did not change are not rendered again.
-
-    Args:
-        root: The project; the build's paths are relative to it.
-        build: Every notebook with its prose and the results of its cells.
-        output: Folder of the site; created if it does not exist.
-        summaries: Of operators whose combine cells wrote none, by folder.
-        effects: What implementations change in models.
-        history: How times changed from commit to commit, and what the front page compares with.
-
-    Raises:
-        ProjectError: The output folder holds files that no build wrote.
+    Pages whose inputs did not change are not rendered again. ``root`` is the project, to which the build's paths are relative;
+    ``summaries`` are those of operators whose combine cells wrote none, by folder; ``history`` is what the front page
+    compares with. An ``output`` folder with files that no build wrote is a ``ProjectError``.
     """
     folder = OutputFolder(output)
-    site_paths = SitePaths(build.notebooks)
+    site_paths = paths.SitePaths(build.notebooks)
     operators = find_operators(root, site_paths, build.notebooks, summaries)
     artifacts = [
         found for notebook in build.notebooks for found in notebook_artifacts(root, site_paths, notebook)
@@ -83,7 +67,7 @@ def publish(
             for name, file in log_files(root, cell).items():
                 if is_long(file):  # the page shows it only in part
                     files[site_paths.log(notebook.path, cell.id, name)] = file
-    files |= static_files()
+    files |= paths.static_files()
     linked = {
         artifact.path: artifact
         for notebook in build.notebooks
@@ -178,28 +162,28 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
     if site.models.keys:
         found[paths.MODELS] = measuring, partial(pages.models_page, site)
     for key in site.models.keys:
-        found[model_file(key)] = measuring, partial(pages.model_page, site, key)
-        found[model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
-        found[model_file(key, "json")] = measuring, partial(_model_file, site, key, imports_json)
+        found[paths.model_file(key)] = measuring, partial(pages.model_page, site, key)
+        found[paths.model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
+        found[paths.model_file(key, "json")] = measuring, partial(_model_file, site, key, imports_json)
         if site.effects.files_of(key):
-            found[model_file(f"{key}-effects", "csv")] = "", partial(_effects_csv, site, key)
+            found[paths.model_file(f"{key}-effects", "csv")] = "", partial(_effects_csv, site, key)
 
     shown = {"index.md"}
     for operator in site.operators:
         key = operators[operator.folder]
         found[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
-            found[script(path, "charts")] = (
+            found[paths.script(path, "charts")] = (
                 key,
                 partial(pages.charts_script, operator, Page(path, site.links)),
             )
-            found[script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
+            found[paths.script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
         if operator.figures:
-            found[script(f"{operator.folder}/front.html", "charts")] = (
+            found[paths.script(f"{operator.folder}/front.html", "charts")] = (
                 key,
                 partial(pages.front_charts, site, operator),
             )
-        found[operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
+        found[paths.operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
         for kind, path in operator.further_pages.items():
             found[path] = key, partial(pages.operator_page, site, operator, kind)
         for notebook in operator.combined:
