@@ -22,9 +22,8 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of, oper
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.report.folder import OutputFolder, Published
-from kernels_bench_tools.report.keys import program_key
 from kernels_bench_tools.report.paths import STATUS
-from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.report.site import program_key, publish
 from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import BuildOptions
@@ -66,7 +65,7 @@ def build(
     history = None
     if since:  # before cells run, because it may be invalid
         from kernels_bench_tools.cli.compare import place_of  # they load numpy
-        from kernels_bench_tools.results.changes import find_history
+        from kernels_bench_tools.results.history import find_history
 
         history = find_history(place_of(project), since)
     result, published = build_report(project, paths or [], options, output, history, verbose=verbose)

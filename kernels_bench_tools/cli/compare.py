@@ -1,4 +1,4 @@
-"""``kbt compare`` and ``kbt history``: which times changed between two states or from commit to commit, and why."""
+"""``kbt compare``, ``kbt history`` and ``kbt export``: which times changed, and why; the times for other dashboards."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.model import OPERATORS
 from kernels_bench_tools.records.summary import ChangeKind
-from kernels_bench_tools.results.changes import Place, compare_states
+from kernels_bench_tools.results.export import bencher_metrics, pytorch_metrics
 from kernels_bench_tools.results.history import (
     CHANGED,
     TIMED,
     Measured,
+    Place,
     RowName,
     Step,
+    compare_states,
     read_history,
+    read_report,
     record_paths,
     told,
 )
@@ -185,3 +188,18 @@ def history(
     print(
         f"{plural(len(found), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
     )
+
+
+def export(
+    form: Annotated[Literal["bencher", "pytorch"], typer.Argument(metavar="FORMAT")],
+    report: Annotated[Path, typer.Argument()] = Path("site/report.json"),
+) -> None:
+    """Print the correct times of a report as JSON of another dashboard.
+
+    Args:
+        form: `bencher` for Bencher's metric format (`bencher run --adapter json --file`), `pytorch` for the benchmark database
+            of PyTorch.
+        report (FILE): The report.json of a build.
+    """
+    found = read_report(report)
+    print_json(bencher_metrics(found) if form == "bencher" else pytorch_metrics(found))

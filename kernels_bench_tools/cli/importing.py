@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import typer
 
 from kernels_bench_tools.cli import FAILURE
@@ -27,13 +28,12 @@ from kernels_bench_tools.records.build import (
 )
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.record import Provenance, Record, Status
+from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.results.problems import compare_problem, hf_payload, scores
 from kernels_bench_tools.results.sources import whole_record
-from kernels_bench_tools.results.summary import Comparison
+from kernels_bench_tools.results.summary import Comparison, compare_records
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
-from kernels_bench_tools.text import milliseconds, plural, slugify, table, visible
+from kernels_bench_tools.text import grouped, milliseconds, plural, slugify, table, visible
 
 importing = typer.Typer(
     no_args_is_help=True, help="Measure files that are written for other harnesses, as they are."
@@ -281,3 +281,72 @@ def _print_rows(rows: Sequence[_Row], *, json: bool) -> int:
         of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
         print(visible(f"{score['candidate']}: {of} correct; {shares}{without}"))
     return 0 if all(result.status.passed for _, result in rows) else FAILURE
+
+
+FASTER_THAN = (0.0, 1.0, 2.0)
+"""The p of each ``fast_p`` that is shown; p = 0 is the share of correct ones."""
+
+
+def compare_problem(records: Sequence[Record]) -> Comparison:
+    """Return how a candidate compares with the reference; its own failure if the reference has none."""
+    theirs = [record for record in records if record.impl == REFERENCE]
+    ours = [record for record in records if record.impl != REFERENCE]
+    return compare_records(ours or theirs, theirs)[0]
+
+
+def scores(results: Iterable[tuple[str, Comparison]]) -> list[dict[str, Any]]:
+    """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
+
+    Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
+    """
+    found = []
+    for candidate, own in grouped(results).items():
+        correct = [one for one in own if one.status.passed]
+        speedups = [one.speedup for one in correct if one.status is Status.OK and one.speedup is not None]
+        fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(own) for p in FASTER_THAN if p}
+        fast = {"fast_0": len(correct) / len(own), **fast}
+        counts = {"problems": len(own), "correct": len(correct), "timed": len(speedups)}
+        found.append({"candidate": candidate, **counts, "fast": fast})
+    return found
+
+
+def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str, Any]:
+    """Return what ``kernels benchmark`` writes, from the records of each workload; the reference's time is one field more."""
+    every = [record for found in records.values() for record in found]
+    results = []
+    for workload, found in sorted(records.items()):
+        ours, theirs = (
+            [one for one in found if (one.impl == REFERENCE) is of_reference and one.lat_ms]
+            for of_reference in (False, True)
+        )
+        if not ours:
+            continue
+        timing = _timing(ours)
+        if theirs:
+            timing["ref_mean_ms"] = _timing(theirs)["mean_ms"]
+        verified = all(record.outcome.passed for record in ours)
+        results.append({"workload": workload, "timingResults": timing, "verified": verified})
+    environment = next((record.env for record in every if record.env.torch), Environment())
+    commits = [kernel.commit for record in every for kernel in record.provenance.hub if kernel.commit]
+    return {
+        "results": results,
+        "machineInfo": {
+            "gpu": environment.gpu or "N/A",
+            "backend": f"CUDA {environment.cuda}" if environment.gpu else "CPU",
+            "pytorchVersion": environment.torch,
+            "os": environment.plat,
+            "cpu": environment.cpu,
+        },
+        "kernelCommitSha": next(iter(commits), "local"),
+        "benchmarkScriptPath": f"benchmarks/{script}",
+    }
+
+
+def _timing(records: Sequence[Record]) -> dict[str, float]:
+    times = np.array([ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times])
+    low, high = np.percentile(times, [25, 75])
+    outside = (times < low - 1.5 * (high - low)) | (times > high + 1.5 * (high - low))
+    values = {"mean": times.mean(), "std": times.std(), "min": times.min(), "max": times.max()}
+    values |= {"q1": low, "q3": high, "iqr": high - low}
+    rounded = {f"{name}_ms": float(f"{value:.5g}") for name, value in values.items()}
+    return {**rounded, "outliers": int(outside.sum()), "iterations": len(times)}

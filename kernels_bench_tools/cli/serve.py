@@ -19,8 +19,7 @@ from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.folder import MANIFEST
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
-from kernels_bench_tools.serve.server import Server
-from kernels_bench_tools.serve.watch import Watcher
+from kernels_bench_tools.serve.server import Server, Watcher
 from kernels_bench_tools.text import few
 
 

@@ -22,9 +22,8 @@ from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
 from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import CauseKind
 from kernels_bench_tools.report import artifacts, paths
-from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
+from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, ChartPanel
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
-from kernels_bench_tools.report.chart import ChartPanel
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.operators import (
     OperatorReport,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels_bench_tools.report.chart import ChartPanel, read_panels
+from kernels_bench_tools.report.artifacts import ChartPanel, read_panels
 
 HEAD = '<svg class="panel" data-view="v">'
 

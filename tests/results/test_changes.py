@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Row
-from kernels_bench_tools.results.changes import read_report
-from kernels_bench_tools.results.history import History, points_of
+from kernels_bench_tools.results.history import History, points_of, read_report
 
 Edit = Callable[[DeviceSummary, dict[str, Row]], None]
 TRITON = "triton_layer_norm"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kernels_bench_tools.serve.watch import Watcher
+from kernels_bench_tools.serve.server import Watcher
 
 
 @pytest.fixture
