@@ -28,7 +28,13 @@ VERBS = [verb for verbs in PANELS.values() for verb in verbs]
 _FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
 """Functions whose name is not that of their verb."""
 
-_MODULES = {"import": "importing", "history": "compare", "export": "compare"}
+_MODULES = {
+    "import": "importing",
+    "history": "compare",
+    "export": "compare",
+    "init": "new",
+    "prefetch": "hub",
+}
 """Modules in ``cli`` whose name is not that of their verb."""
 
 _HANDLES_INTERRUPT = {"serve"}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from projects import contents, copy_project
 
-from kernels_bench_tools.cli import init as module
+from kernels_bench_tools.cli import new as module
 from kernels_bench_tools.cli.app import find_app, run
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.run.environment.base import find_uv
@@ -90,8 +90,8 @@ def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
 def test_a_killed_command_is_continued_by_the_same_one(folder, synced):
     assert kbt("init", "whole") == 0
     code = (
-        "import os; from kernels_bench_tools.cli import init; from kernels_bench_tools.cli.app import find_app, run\n"
-        "from kernels_bench_tools.notebooks.harness import Harness; init._own_source = lambda root: Harness()\n"
+        "import os; from kernels_bench_tools.cli import new; from kernels_bench_tools.cli.app import find_app, run\n"
+        "from kernels_bench_tools.notebooks.harness import Harness; new._own_source = lambda root: Harness()\n"
         f"numbers = iter(range({synced})); os.fsync = lambda _: next(numbers, None) is None and os.kill(os.getpid(), 9)\n"
         "run(find_app(['init', 'cut']), ['init', 'cut'])"
     )
