@@ -17,7 +17,7 @@ from kernels_bench_tools.cli.output import (
     short_path,
     summarize_build,
 )
-from kernels_bench_tools.cli.progress import PlainProgress, make_progress
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
@@ -109,16 +109,16 @@ def build_report(
             effects = Effects(effect_files(project.root))
             return publish(project.root, results, site, missing, effects, history)
 
-        with make_progress(verbose=verbose) as progress:
+        progress = PlainProgress(verbose=verbose)
 
-            def show(results: BuildRun) -> None:
-                index, (done, total) = short_path(publish_results(results).index), results.measured
-                committed = any(record_files(project.root / operator) for operator in operators(project))
-                beside = " and the committed records" if committed else ""
-                progress.note(f"{index} has the results of {done} of {total} implementations{beside}")
-                on_published()
+        def show(results: BuildRun) -> None:
+            index, (done, total) = short_path(publish_results(results).index), results.measured
+            committed = any(record_files(project.root / operator) for operator in operators(project))
+            beside = " and the committed records" if committed else ""
+            progress.note(f"{index} has the results of {done} of {total} implementations{beside}")
+            on_published()
 
-            result = run_notebooks(project, targets, options, progress, show)
+        result = run_notebooks(project, targets, options, progress, show)
         published = publish_results(result)
     return result, published
 
@@ -135,8 +135,8 @@ def run_cells(
 
     The figures of the notebooks ``figures_of`` are part of the progress.
     """
-    with make_progress(verbose=verbose, figures_of=figures_of) as progress:
-        return run_notebooks(project, targets, options, progress)
+    progress = PlainProgress(verbose=verbose, figures_of=figures_of)
+    return run_notebooks(project, targets, options, progress)
 
 
 def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int:

@@ -1,25 +1,17 @@
-"""Progress on stderr: a live display on a terminal, else one line per event."""
+"""Progress on stderr, one line per event."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Self
 
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, CellRun
+from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.text import plural, visible
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import TaskID
-
-# Variables that make rich treat a pipe as a terminal.
-_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 _TELL_SECONDS = 30.0
 """The shortest time between two lines with the time that is left."""
 _SHORT_SECONDS = 15.0
@@ -28,23 +20,6 @@ _FIGURE = re.compile(r"\S+ {2,}[\d.e+-]+ ms\b")
 """Workload and median, at the start of a line that a measuring cell prints."""
 _REPRESENTATIVE_SECONDS = 20.0
 """So much of the expected time must be over before it corrects the rest."""
-
-
-def make_progress(*, verbose: bool = False, figures_of: Collection[str] = ()) -> PlainProgress:
-    """Return a live display if stderr is a terminal, else one that prints lines.
-
-    With ``verbose`` each cell that this machine cannot run is a line. Of the notebooks ``figures_of``, each figure of
-    a first process is a line as soon as it is measured.
-    """
-    if not sys.stderr.isatty() and not _FORCED.intersection(os.environ):
-        # Without rich, whose import takes longer than reading fifty notebooks.
-        return PlainProgress(verbose=verbose, figures_of=figures_of)
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        return _LiveProgress(console, verbose=verbose, figures_of=figures_of)
-    return PlainProgress(verbose=verbose, figures_of=figures_of)
 
 
 class PlainProgress(Progress):
@@ -66,17 +41,8 @@ class PlainProgress(Progress):
         """The numbers of cells in the order in which they started."""
         self._start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     def write(self, line: str) -> None:
         print(visible(line), file=sys.stderr, flush=True)
-
-    def show(self, name: str, activity: str) -> None:
-        self.write(f"  {name}  {activity}")
 
     def build_started(self, expected: Mapping[str, float]) -> None:
         """Print how many notebooks cannot run, how many cells may run, and how long that takes."""
@@ -107,7 +73,7 @@ class PlainProgress(Progress):
         return f"about {f'{round(left, -1):.0f} s' if left < 95 else f'{left / 60:.0f} min'} left"
 
     def environment_started(self, name: str) -> None:
-        self.show(name, "preparing its environment")
+        self.write(f"  {name}  preparing its environment")
 
     def downloading(self, package: str) -> None:
         self.write(f"  downloading {package}")
@@ -116,7 +82,7 @@ class PlainProgress(Progress):
         self.write(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
 
     def cell_started(self, name: str) -> None:
-        self.show(f"{self._number(name)}{name}", "running")
+        self.write(f"  {self._number(name)}{name}  running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
         if not self._running:
@@ -129,15 +95,14 @@ class PlainProgress(Progress):
         self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
         self._running[name] = f"process {process + 1} of {processes}"
         activity = "running" if processes == 1 else f"running, {self._running[name]}"
-        self.show(f"{self._number(name)}{name}", activity)
+        self.write(f"  {self._number(name)}{name}  {activity}")
 
     def process_ended(self, name: str, waits: bool) -> None:
         self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
-            self.show(
-                f"{self._number(name)}{name}", f"{self._running[name]} ended, the next is after other cells'"
-            )
+            ended = f"{self._running[name]} ended, the next is after other cells'"
+            self.write(f"  {self._number(name)}{name}  {ended}")
 
     def cell_output(self, name: str, line: str) -> None:
         shown = name in self._first and name.rpartition(":")[0] in self._figures_of
@@ -160,55 +125,6 @@ class PlainProgress(Progress):
         """Return the number of a cell among those that may run, such as ``[3/39] ``."""
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
         return f"[{number}/{len(self._expected)}] " if self._expected else ""
-
-
-class _LiveProgress(PlainProgress):
-    """The running cells with their elapsed times, below the lines of finished ones."""
-
-    def __init__(self, console: Console, *, verbose: bool, figures_of: Collection[str]) -> None:
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        super().__init__(verbose=verbose, figures_of=figures_of)
-        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-        # A refresh takes a millisecond of a core, beside what is measured.
-        self._live = Progress(*columns, console=console, transient=True, refresh_per_second=2)
-        self._active: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def write(self, line: str) -> None:
-        self._live.console.print(visible(line), markup=False, highlight=False)
-
-    def show(self, name: str, activity: str) -> None:
-        self._remove(name)
-        # As `kbt run` takes it, since a line of 80 columns has to hold it.
-        short = name.replace(f"/{IMPLEMENTATIONS}/", "/").replace(".md:benchmark", "")
-        line = f"{short} {activity.removeprefix('running, ')}"
-        self._active[name] = self._live.add_task(visible(line), total=None)
-
-    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        self._remove(name)
-        if not ok:
-            super().environment_finished(name, seconds, ok)
-
-    def process_ended(self, name: str, waits: bool) -> None:  # noqa: ARG002
-        # Processes of other cells run before the next one of this cell.
-        super().process_ended(name, waits=False)
-        self._remove(f"{self._number(name)}{name}")
-
-    def cell_finished(self, name: str, run: CellRun) -> None:
-        if name in self._numbers:
-            self._remove(f"{self._number(name)}{name}")
-        super().cell_finished(name, run)
-
-    def _remove(self, name: str) -> None:
-        if name in self._active:
-            self._live.remove_task(self._active.pop(name))
 
 
 def _describe(name: str, run: CellRun) -> str:
