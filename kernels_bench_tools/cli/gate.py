@@ -50,35 +50,27 @@ def gate(
         markdown: Print a comment for a pull request.
     """
     project = find_project_of(paths or ())
-    steps, code = measure_against(project, paths or [], against, head, options, verbose=verbose)
-    print_steps(project, steps, json=json, markdown=markdown)
-    return FAILURE if any(step.kind in BAD for step in steps) else code
-
-
-def measure_against(
-    project: Project, targets: Sequence[str], against: str, head: str, options: BuildOptions, *, verbose: bool
-) -> tuple[Sequence[Step], int]:
-    """Return how rows differ from another version of the notebooks, and the exit code of the cells."""
     if options.environment == "current" and ("==" in against or head):
         what, expected = "needs an environment of its own", "`--env uv`, or a revision"
         raise ProjectError(f"--against {against}", what, expected)
-    names = [project.relative(path) for path in project.find_notebooks(targets)]
+    names = [project.relative(path) for path in project.find_notebooks(paths or [])]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
     base = _versions(project, now, against)
-    now = {name: text for name, text in now.items() if name in base and (targets or base[name] != text)}
+    now = {name: text for name, text in now.items() if name in base and (paths or base[name] != text)}
     heads = _versions(project, now, head) if head else {}
     if not now:
         note(f"no notebook differs from {against}")
-        return [], 0
+        print_steps(project, [], json=json, markdown=markdown)
+        return 0
     pairs = {name: (f"{name[:-3]}.against.md", f"{name[:-3]}.with.md" if head else name) for name in now}
     variants = {pairs[name][0]: base[name] for name in now} | {pairs[name][1]: heads[name] for name in heads}
-    project = replace(project, variants=variants)
+    both = replace(project, variants=variants)
     options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
 
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
         notebooks = [one for name in names for one in pairs[name]]
-        result = run_cells(project, notebooks, options, verbose=verbose)
-        return judge([step for name in names for step in _steps(project, result, name, pairs[name])]), result
+        result = run_cells(both, notebooks, options, verbose=verbose)
+        return judge([step for name in names for step in _steps(both, result, name, pairs[name])]), result
 
     steps, result = measure(pairs)
     code = finish(result, strict=False)
@@ -90,7 +82,8 @@ def measure_against(
         for step in steps:
             if step.kind in TIMED and kinds.get(step.row) is not step.kind:
                 step.kind = ChangeKind.SAME
-    return steps, code
+    print_steps(project, steps, json=json, markdown=markdown)
+    return FAILURE if any(step.kind in BAD for step in steps) else code
 
 
 def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:
