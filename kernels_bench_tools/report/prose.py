@@ -29,8 +29,13 @@ _PLACEHOLDER = re.compile(
     r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"
 )
 _LONGEST_PLACEHOLDER = 4000
-_CELL, _NO_CELL = "\ufdd0", "\ufffd"
-"""A character that is none, which begins the line of a cell in the text that is parsed."""
+_CODE_OR_COMMENT = re.compile(
+    r"""^[ ]{0,3}(?P<fence>`{3,}|~{3,})(?:.*?^[ ]{0,3}(?P=fence)[`~]*\s*?$|.*) | (?<=\n\n)(?:[ ]{4}.*?$)
+    | (?<![`\\])(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`) | (?<!\\)(?P<comment><!--.*?-->)""",
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
+_CELL, _OPEN, _NO_CELL = "\ufdd0", "\ufdd1", "\ufffd"
+"""Characters that are none: one begins the line of a cell in the text that is parsed, one stands for ``<!--``."""
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 _page: ContextVar[Page] = ContextVar("page")
 """The page that prose is rendered for."""
@@ -49,6 +54,11 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     text = "\n\n".join(
         f"{_CELL}{number}" if isinstance(block, CellRun) else block.text.replace(_CELL, _NO_CELL)
         for number, block in enumerate(notebook.blocks)
+    )
+    last = max(text.rfind("-->"), 0)  # what begins behind it has no end, which would be searched for each
+    text = text[:last] + text[last:].replace("<!--", _OPEN)
+    text = _CODE_OR_COMMENT.sub(lambda found: "" if found["comment"] else found[0], text).replace(
+        _OPEN, "<!--"
     )
     if raw_html:
         page.taken.update(_RAW_ID.findall(text))
@@ -78,9 +88,7 @@ def _markdown(raw_html: bool) -> MarkdownIt:
         dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=_formula
     )
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
-    markdown.inline.ruler.before("html_inline", "comment", _comment)
     interrupting: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    markdown.block.ruler.before("html_block", "comment", _comment_block, interrupting)
     markdown.block.ruler.before("table", "cell", _cell, interrupting)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
     markdown.add_render_rule(
@@ -116,40 +124,6 @@ def _cell(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
         state.push("cell", "", 0).meta["block"] = int(state.src[position + 1 : state.eMarks[start]])
         state.line = start + 1
     return True
-
-
-def _comment(state: StateInline, silent: bool) -> bool:  # noqa: ARG001
-    end = state.src.find("-->", state.pos + 4) if state.src.startswith("<!--", state.pos) else -1
-    if end >= 0:
-        state.pos = end + 3
-    return end >= 0
-
-
-def _comment_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Leave out an HTML comment of one or several lines, blank ones included; what follows it is a paragraph."""
-    first = state.bMarks[start] + state.tShift[start]
-    if state.is_code_block(start) or not state.src.startswith("<!--", first):
-        return False
-    for line in range(start, end):
-        if line > start and state.sCount[line] < state.blkIndent:
-            break
-        closing = state.src.find(
-            "-->", first + 4 if line == start else state.bMarks[line], state.eMarks[line]
-        )
-        if closing < 0:
-            continue
-        rest = state.src[closing + 3 : state.eMarks[line]].strip()
-        if rest and line == start:
-            break
-        if not silent:
-            state.line = line + 1
-            if rest:
-                state.push("paragraph_open", "p", 1)
-                inline = state.push("inline", "", 0)
-                inline.content, inline.children = rest, []
-                state.push("paragraph_close", "p", -1)
-        return True
-    return False
 
 
 def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
