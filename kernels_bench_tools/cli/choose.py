@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -61,18 +60,13 @@ from kernels_bench_tools.text import (
 _OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
 
 
-class Export(Enum):
-    ENGINE = "engine"
-    TRANSFORMERS = "transformers"
-
-
 def choose(
     operator: Annotated[str, typer.Argument(show_default=False)] = "",
     axes: str = "",
     model: str = "",
     phase: str = "",
     device: str = "",
-    export: Annotated[Export | None, typer.Option("--export")] = None,
+    export: Literal["engine", "transformers"] | None = None,
     json: Json = False,
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
@@ -103,7 +97,7 @@ def choose(
     note_unused({"--phase": bool(phase and not model)}, "without --model")
     note_unused({"--json": json and export is not None}, "with --export")
     project = find_project(Path.cwd())
-    if export is Export.TRANSFORMERS and not model:
+    if export == "transformers" and not model:
         raise ProjectError("--export transformers", "needs a model", "--model, such as llama-3.1-8b")
     if model:
         _choose_for_model(project, model, phase, device, export, json)
@@ -112,7 +106,7 @@ def choose(
 
 
 def _choose_for_shape(
-    project: Project, operator: str, axes: str, device: str, export: Export | None, json: bool
+    project: Project, operator: str, axes: str, device: str, export: str | None, json: bool
 ) -> None:
     known = operators(project)
     if operator not in known:
@@ -150,7 +144,7 @@ def _choose_for_shape(
 
 
 def _choose_for_model(
-    project: Project, model: str, phase: str, device: str, export: Export | None, json: bool
+    project: Project, model: str, phase: str, device: str, export: str | None, json: bool
 ) -> None:
     tasks, names = read_model_tasks(model), [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
@@ -160,7 +154,7 @@ def _choose_for_model(
     measurements = Measurements(summaries, on.slug)
     if export:
         effects = list(_effects(project, model, on.slug, names))
-        if export is Export.TRANSFORMERS:
+        if export == "transformers":
             title = (
                 f"Written by `kbt choose --model {model} --export transformers`, from records of {on.slug}."
             )

@@ -462,7 +462,7 @@ def model_page(site: Site, key: str) -> str:
         origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
         model=model,
         choices={
-            "ranks": [(split.ranks, split.ranks) for split in model.splits],
+            "ranks": [(ranks, ranks) for ranks in model.splits],
             "device": [(number, device.name) for number, device in enumerate(model.devices, 1)],
         },
         operators=owners,

@@ -114,20 +114,12 @@ class PhaseReport:
             nodes[outer].baseline_ms.update(nodes[path].baseline_ms)
         return nodes[""]
 
+    @property
+    def every(self) -> list[Call]:
+        return [*self.calls, *self.blocks]
+
     def measured(self, device: str) -> int:
         return sum(device in call.results for call in self.calls)
-
-
-@dataclass(frozen=True)
-class RankReport:
-    """The forward passes of one of several tensor-parallel ranks, or of the whole model."""
-
-    ranks: int
-    phases: Sequence[PhaseReport]
-
-    @property
-    def calls(self) -> list[Call]:
-        return [call for phase in self.phases for call in (*phase.calls, *phase.blocks)]
 
 
 @dataclass(frozen=True)
@@ -149,19 +141,20 @@ class ModelReport:
         return int(self.config.get("num_experts") or self.config.get("num_local_experts") or 0)
 
     @cached_property
-    def whole(self) -> RankReport:
-        return RankReport(1, list(map(self._phase, self.tasks.phases)))
+    def whole(self) -> list[PhaseReport]:
+        return list(map(self._phase, self.tasks.phases))
 
     @cached_property
-    def splits(self) -> list[RankReport]:
-        """The model on one GPU, then its rank of each number of GPUs over which it can be split."""
+    def splits(self) -> dict[int, list[PhaseReport]]:
+        """The passes on one GPU, then those of one of several tensor-parallel ranks, as far as the model can be split."""
         sizes = [ranks for ranks in RANKS[1:] if (derived_folder(ranks) / f"{self.key}.json").is_file()]
         parts = {ranks: read_model_tasks(self.key, ranks).phases for ranks in sizes}
-        return [self.whole, *(RankReport(ranks, list(map(self._phase, own))) for ranks, own in parts.items())]
+        return {1: self.whole} | {ranks: list(map(self._phase, phases)) for ranks, phases in parts.items()}
 
     @property
     def results(self) -> list[Result]:
-        return [found for split in self.splits for call in split.calls for found in call.results.values()]
+        phases = (phase for split in self.splits.values() for phase in split)
+        return [found for phase in phases for call in phase.every for found in call.results.values()]
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -174,14 +167,14 @@ class ModelReport:
 
     @property
     def kernels(self) -> int:
-        return sum(len(phase.calls) for phase in self.whole.phases)
+        return sum(len(phase.calls) for phase in self.whole)
 
     def measured_on(self, device: str) -> int:
-        return sum(phase.measured(device) for phase in self.whole.phases)
+        return sum(phase.measured(device) for phase in self.whole)
 
     @property
     def not_measured(self) -> list[str]:
-        calls = (call for call in self.whole.calls if not call.results)
+        calls = (call for phase in self.whole for call in phase.every if not call.results)
         return list(dict.fromkeys(call.operator for call in calls if call.operator))
 
     @property
@@ -258,8 +251,12 @@ class Models:
     def used_by(self, operator: str) -> Iterator[tuple[ModelReport, list[tuple[str, Call]]]]:
         """Yield the models that call what an operator computes, each with the phases and calls on one GPU."""
         for model in self.reports.values() if operator in self.operators else ():
-            phases = [(phase.phase.name, (*phase.calls, *phase.blocks)) for phase in model.whole.phases]
-            calls = [(name, call) for name, found in phases for call in found if call.operator == operator]
+            calls = [
+                (phase.phase.name, call)
+                for phase in model.whole
+                for call in phase.every
+                if call.operator == operator
+            ]
             if calls:
                 yield model, calls
 
@@ -323,7 +320,10 @@ def calls_csv(model: ModelReport) -> bytes:
             yield [*about, *[None] * (len(_CSV_COLUMNS) - len(about))]
 
     calls = (
-        (split.ranks, phase, call) for split in model.splits for phase in split.phases for call in phase.calls
+        (ranks, phase, call)
+        for ranks, phases in model.splits.items()
+        for phase in phases
+        for call in phase.calls
     )
     return csv_text(_CSV_COLUMNS, (line for one in calls for line in lines(*one))).encode()
 
@@ -364,7 +364,7 @@ def imports_of_models() -> Mapping[Module, Sequence[Module]]:
 def model_imports(model: ModelReport) -> dict[Module, Sequence[Module]]:
     """Return what the class of a model uses, directly or through others, each module with its own."""
     imports = imports_of_models()
-    top = model.whole.phases[0].tree.class_name
+    top = model.whole[0].tree.class_name
     left = [module for module in imports if module.class_name == top]
     found: dict[Module, Sequence[Module]] = {}
     while left:
