@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,9 +56,11 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     return attention(*heads_first, is_causal=causal, enable_gqa=grouped).transpose(1, 2)
 
 
-def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    axes = workload.axes
-    return _random(workload, int(axes["batch"]), int(axes["seq_len"]), int(axes["kv_len"]), device, seed)
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    batch, queries, keys, heads, kv_heads, head_dim = (int(workload.axes[axis]) for axis in AXES[:-1])
+    shapes = ((batch, queries, heads, head_dim), *[(batch, keys, kv_heads, head_dim)] * 2)
+    tensors = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    return *tensors, bool(workload.axes["causal"])
 
 
 def flops(inputs: Inputs) -> int:
@@ -113,11 +116,10 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "dominating keys", (q, dominating, v, causal)  # the maximum comes late
     yield "equal keys", (q, k[:, :1].expand_as(k).contiguous(), v, causal)  # the plain mean of v
     yield "equal values", (q, k, helpers.constant_rows(v), causal)  # weights sum to 1
-    yield "heads first in memory", (*(helpers.transposed(value, 1) for value in (q, k, v)), causal)
+    yield "heads first in memory", helpers.changed(inputs, partial(helpers.transposed, axis=1), 0, 1, 2)
     yield "padded heads", (*helpers.padded_differently(q, k, v), causal)
-    for number, (batch, queries) in enumerate(((2, ODD_LENGTH), (1, FEW_QUERIES))):
-        case = _random(workload, batch, queries, ODD_LENGTH, q.device, workload.seed + 1000 + number)
-        yield f"batch {batch}, {queries} queries, {ODD_LENGTH} keys", case
+    shapes = ((2, ODD_LENGTH, ODD_LENGTH), (1, FEW_QUERIES, ODD_LENGTH))
+    yield from helpers.odd_shapes(workload, AXES[:3], shapes, make_inputs, q.device)
 
 
 def shorter(workload: Workload) -> Workload:
@@ -154,16 +156,6 @@ def _to_fp8(x: Tensor) -> Tensor:
 
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
     return keys.repeat_interleave(q.shape[2] // keys.shape[2], dim=2)
-
-
-def _random(
-    workload: Workload, batch: int, queries: int, keys: int, device: torch.device | str, seed: int
-) -> Inputs:
-    axes = workload.axes
-    query = (batch, queries, int(axes["heads"]), int(axes["head_dim"]))
-    key = (batch, keys, int(axes["kv_heads"]), int(axes["head_dim"]))
-    tensors = helpers.random_tensors((query, key, key), workload.torch_dtype, device, seed)
-    return *tensors, bool(axes["causal"])
 
 
 def _workload(

@@ -104,7 +104,7 @@ def test_implementations_for_cpus_are_correct(name: str, workload: Workload) -> 
 def test_a_mask_aligned_to_the_first_key_is_refused_where_it_differs() -> None:
     verdict = judge_on(attention(70, 70, 2, 2, causal=True), OPERATOR, implementation("math_attention"))
 
-    assert set(verdict.corr["refused"]) - {"a drawn shape"} == {"batch 1, 7 queries, 113 keys"}
+    assert set(verdict.corr["refused"]) - {"a drawn shape"} == {"shape 1x7x113"}
     assert "first key" in verdict.corr["refusal"]
 
 
