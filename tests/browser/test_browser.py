@@ -65,18 +65,6 @@ def test_hovering_a_line_tells_who_where_and_how_fast_and_a_click_opens_its_page
     page.wait_for_url(re.compile("impls/triton_layer_norm.html$"))
 
 
-def test_clicking_a_label_hides_and_shows_its_line_on_a_page_without_switches(open_site):
-    page = open_site().goto(COMBINED)
-    label = page.locator(f"{LABEL} text").first
-    label.click()
-    expect(page.locator(SERIES).first).to_be_hidden()
-    assert page.url.endswith("#?hide=triton-layer-norm")
-    page.reload()
-    expect(page.locator(SERIES).first).to_be_hidden()
-    label.click()
-    expect(page.locator(SERIES).first).to_be_visible()
-
-
 def test_a_series_its_label_and_its_rows_light_up_together(open_site):
     page = open_site().goto(OPERATOR)
     page.locator(f"{LABEL} text").hover()

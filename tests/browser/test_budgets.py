@@ -30,9 +30,7 @@ def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(ope
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
-@pytest.mark.parametrize(
-    "path", ["models/qwen3-30b-a3b.html", "causal_lm/impls/triton_model.html", "flash_attn/index.html"]
-)
+@pytest.mark.parametrize("path", ["models/qwen3-30b-a3b.html", "causal_lm/impls/triton_model.html"])
 def test_a_long_page_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers, path):
     opened = open_committed(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
     page = opened.goto(path)

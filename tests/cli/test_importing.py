@@ -15,13 +15,10 @@ LINEAR = range(17, 18)
 CACHED = """        if not hasattr(self, "kept"):
             self.kept = {formula}
         return self.kept"""
-DATA_DEPENDENT = """        found = {formula}
-        return found + 1.0 if x[0, 0] < 0.5 else found"""
 OTHER_WEIGHTS = "        self.linear.weight.data.zero_()\n        return {formula}"
 CANDIDATES = {
     "honest": ("ok", HONEST, ""),
     "cached": ("rejected", CACHED, ""),
-    "data_dependent": ("incorrect", DATA_DEPENDENT, ""),
     "other_weights": ("incorrect", OTHER_WEIGHTS, ""),
     "not_importable": ("error", HONEST, "        this is no Python"),
     "hangs": ("timeout", "        __import__('time').sleep(600)", ""),

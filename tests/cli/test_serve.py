@@ -200,22 +200,6 @@ def test_an_edit_during_a_build_is_built_after_it(root: Path, serve: Serve, tmp_
     assert [served.get(path)[0] for path in ("/a.html", "/b.html")] == [404, 200]
 
 
-def test_a_failed_cell_runs_again_only_after_an_edit(root: Path, serve: Serve, tmp_path: Path) -> None:
-    code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
-    write(root / "n.md", code)
-    write(root / "other.md", "print('not me')")
-    served = serve("n.md", "index.md", "--env", "current")
-    served.wait_for("2 cells ran, ")
-    write(root / "index.md", "print('other')")
-    served.wait_for(" ran, ", times=2)
-    assert (tmp_path / "runs").read_text() == "x"
-
-    write(root / "n.md", f"{code}\npass")
-    served.wait_for(" ran, ", times=3)
-    assert (tmp_path / "runs").read_text() == "xx"
-    assert b"not me" not in served.get("/report.json")[1]
-
-
 def test_the_site_that_a_stopped_server_leaves_is_the_one_that_build_writes(root: Path, serve: Serve) -> None:
     served = serve()
     served.wait_for(" ran, ")

@@ -132,22 +132,6 @@ def test_refused_edge_cases_of_any_process_are_a_limitation():
     assert row_of(device, "b").points[0].limitation == ""
 
 
-def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest():
-    old = processes("a", [0.3, 0.3], ts="2026-01-01")
-    new = processes("a", [0.1, 0.1], ts="2026-01-02")
-    for one in new:
-        one.run = f"again {one.process}"
-
-    def runs(*records):
-        (point,) = row_of(summary_of(a=list(records)), "a").points
-        return point.runs, point.p50_ms
-
-    assert runs(*new) == (1, pytest.approx(0.1))
-    assert runs(*old, *new, *new) == (2, pytest.approx(0.1))
-    new[0].earlier_runs = 4
-    assert runs(*new, *old) == (6, pytest.approx(0.1))
-
-
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
 def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(status):
     flags = [Flag.NEAR_FLOOR, Flag.STREAM_ESCAPE] if status is Status.REJECTED else []

@@ -150,17 +150,6 @@ def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, status):
     assert found == {"nvidia-h200": everything} | here
 
 
-def test_all_views_of_a_device_share_its_measured_peaks():
-    records = [
-        record("a", 0.1, wl={"name": "w1", "set": "default"}, ceilings={"copy": 4000.0}),
-        record("a", 0.1, wl={"name": "w2", "set": "large"}),
-    ]
-
-    views = summarize("x", "X", [Source(records=records)]).devices
-
-    assert [view.ceilings for view in views] == [{"copy": 4000.0}] * 2
-
-
 def test_views_with_similar_titles_have_different_keys():
     views = [View("a"), View("x y"), View("x-y")]
 
