@@ -19,16 +19,13 @@ from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import (
-    CUDA_INPUT_SETS,
-    CUDA_MOST_INPUT_SETS,
     cache_bytes,
-    input_set_count,
 )
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
-from kernels_bench_tools.records.record import REJECTING, CacheState, Flag, Record, Status, Timer
+from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -150,23 +147,6 @@ def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> Non
     assert typical_ms(torch.sum) > 1.1 * typical_ms(torch.sum, cold=False)
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"), [(2**20, CUDA_MOST_INPUT_SETS), (2**30, CUDA_INPUT_SETS)], ids=["small", "large"]
-)
-def test_timed_calls_rotate_through_input_sets(size: int, expected: int) -> None:
-    seen: set[int] = set()
-    count = input_set_count(size, "cuda")
-    sets = [(random(64, 64),) for _ in range(count)]
-
-    def watching(x: Tensor) -> Tensor:
-        seen.add(x.data_ptr())
-        return x * 2
-
-    found = measure(watching, sets, "cuda")
-
-    assert found.latency.input_sets == len(seen) == count == expected
-
-
 def test_intermediate_results_of_successive_short_calls_have_different_addresses() -> None:
     seen: list[int] = []
 
@@ -248,17 +228,6 @@ def test_work_on_a_side_stream_that_the_stream_does_not_wait_for_escapes(
         return x * 2
 
     assert (Flag.STREAM_ESCAPE in timed(forking, random(256, 256)).flags) is not joins
-
-
-@pytest.mark.parametrize("rows", [64, 4096])
-def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(rows: int) -> None:
-    workload = Workload(name="w", axes={"batch": 1, "seq_len": rows, "hidden_dim": 4096}, dtype="bfloat16")
-    sets = [LAYER_NORM.inputs(workload, "cuda", seed) for seed in range(3)]
-
-    with torch.no_grad():
-        found = measure(torch_layer_norm, sets, "cuda")
-
-    assert not REJECTING.intersection(found.flags), found.note
 
 
 def test_outputs_of_timed_calls_belong_to_their_inputs() -> None:
