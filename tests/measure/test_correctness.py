@@ -13,7 +13,6 @@ from torch.nn.functional import layer_norm as truth
 from kernels_bench_tools.measure.correctness.check import (
     Case,
     Correctness,
-    SmallerResults,
     check,
     check_calls,
 )
@@ -289,26 +288,3 @@ def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
     assert verdict.corr["error_over_baseline"] > 2
-
-
-@pytest.mark.parametrize("eps", [1e-5, 0.0])
-def test_a_shared_smaller_workload_is_checked_once_and_an_error_counts_for_each(eps: float) -> None:
-    known, calls = SmallerResults(), []
-
-    def counting(case: Case, inputs: Inputs) -> tuple[Tensor, bool]:
-        x, weight, bias, *given = inputs
-        calls.append(tuple(x.shape))
-        return truth(x, x.shape[-1:], weight, bias, *(given or [eps])), False
-
-    verdicts = []
-    for seq_len in (128, 256):
-        axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
-        workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
-        calls.clear()
-        inputs = LAYER_NORM.inputs(workload, "cpu", 0)
-        verdicts.append(check_calls(LAYER_NORM, workload, counting, inputs, known))
-
-    assert [verdict.ok for verdict in verdicts] == [eps > 0] * 2
-    if eps:
-        assert calls == [(8, 256, 256)] * 2
-        assert verdicts[0].corr["cases"] == verdicts[1].corr["cases"] > 10

@@ -143,19 +143,6 @@ def test_wrong_attention_is_incorrect(name: str) -> None:
     assert judge_on(workload, OPERATOR, right).ok
 
 
-def test_integer_scores_are_correct_only_if_they_are_declared() -> None:
-    def integer_scores(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        steps = [value.float().abs().amax(-1, keepdim=True) / 127 for value in (q, k)]
-        rounded = [(value / step).round() * step for value, step in zip((q, k), steps, strict=True)]
-        return right(*rounded, v.float(), causal).to(v.dtype)
-
-    workload = attention(256, 4096, 2, 2, dtype="bfloat16")
-    undeclared = judge_on(workload, OPERATOR, integer_scores)
-
-    assert "mean error" in undeclared.reason
-    assert judge_on(workload, OPERATOR.adapted(precision="int8"), integer_scores).ok
-
-
 @pytest.mark.parametrize("name", ["mem_efficient_attention", "cudnn_attention"])
 def test_a_call_without_a_torch_kernel_is_unsupported(name: str) -> None:
     with pytest.raises(Unsupported, match="kernel for this call"):

@@ -197,8 +197,13 @@ on_smoke(right, mode='bwd')
 on_smoke(torch.compile(right, backend='eager', dynamic=False))
 on_smoke(lambda x, *rest: x.copy_(right(x, *rest)), in_place=True)
 """,
-    "in_a_thread": "import threading\nthreading.Thread(target=on_smoke, args=(right,)).start()",
-    "at_exit": "import atexit\natexit.register(on_smoke, right)",
+    "in_a_thread_and_at_exit": """
+import atexit
+import threading
+
+atexit.register(on_smoke, right)
+threading.Thread(target=on_smoke, args=(right,)).start()
+""",
     "other_defaults": "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\non_smoke(right)",
     "a_removed_socket": """
 on_smoke(right)
@@ -254,28 +259,22 @@ on_smoke(function, workloads="cpu")
 """
 
 ONE_OF_EACH_KIND = {
-    *(
-        "kept_by_some_elements",
-        "computed_when_the_message_is_read",
-        "right_for_n_calls",
-        "timed_by_stack",
-        "reference_in_load",
-    ),
-    *(
-        "clock_of_harness",
-        "computed_by_a_property",
-        "computed_by_a_list_of_inputs",
-        "computed_after_the_call",
-    ),
-    *(
-        "call_replaced",
-        "edited_at_exit",
-        "another_name",
-        "impossible_times",
-        "judge_killed",
-        "refuses_other_seeds",
-        "wrong_unless_the_size_is_public",
-        "outputs_from_a_ring",
-    ),
+    "kept_by_some_elements",
+    "computed_when_the_message_is_read",
+    "right_for_n_calls",
+    "timed_by_stack",
+    "reference_in_load",
+    "clock_of_harness",
+    "computed_by_a_property",
+    "computed_by_a_list_of_inputs",
+    "computed_after_the_call",
+    "call_replaced",
+    "edited_at_exit",
+    "another_name",
+    "impossible_times",
+    "judge_killed",
+    "refuses_other_seeds",
+    "wrong_unless_the_size_is_public",
+    "outputs_from_a_ring",
 }
 """Those that are tried by default."""
