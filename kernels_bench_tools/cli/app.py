@@ -21,7 +21,7 @@ PANELS = {
     "Start": ("init", "new", "check"),
     "Measure": ("run", "plan", "build", "serve", "record", "import"),
     "Decide": ("list", "choose", "suite", "graph", "effect", "history", "compare", "gate", "export"),
-    "Machines, kernels and packages": ("selfcheck", "prefetch", "hub", "upgrade", "clean"),
+    "Machines, kernels and packages": ("selfcheck", "hub", "upgrade", "clean"),
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]

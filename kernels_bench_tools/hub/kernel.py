@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,19 +18,17 @@ from kernels_bench_tools.records.record import HubKernel
 
 SWITCH = "USE_HUB_KERNELS"
 OFF_VALUES = {"0", "OFF", "NO", "FALSE"}
-DEADLINE, DEADLINE_S = "KBT_HUB_DEADLINE_S", 60.0
 KERNELS = "0.17"
 """Of the package ``kernels``, whose interface for locks and builds is another one in each minor version."""
-DEVICES = ("cuda", "rocm", "xpu", "mps", "npu", "cpu")
 
 _loaded: dict[Path, ResolvedKernel] = {}
 """The kernels that this process has loaded, by the folder of their build."""
 
 
 def get_kernel(
-    reference: str | Mapping[str, str],
+    reference: str,
     *,
-    version: int | str | None = None,
+    version: int | None = None,
     revision: str | None = None,
     trust: Sequence[str] = (),
     backend: str | None = None,
@@ -38,9 +36,8 @@ def get_kernel(
     """Return a kernel of the hub as a module, or a layer or function of it.
 
     Args:
-        reference: ``"org/repo@1"``, ``"org/repo@>=1,<3:Layer"``, ``"org/repo@COMMIT.function"``, ``"./folder"``;
-            or one of these for each kind of device: ``{"cuda": "org/a@1", "cpu": "org/b@2"}``.
-        version: Major version or constraint, where the reference has none.
+        reference: ``"org/repo@1"``, ``"org/repo@2:Layer"``, ``"org/repo@COMMIT.function"``, ``"./folder"``.
+        version: Major version, where the reference has none.
         revision: Branch, tag or commit, where the reference has none.
         trust: Publishers (``"org"``) or kernels (``"org/repo"``) to load although the hub does not list the
             publisher as trusted. A kernel is a program that runs with your permissions.
@@ -67,29 +64,17 @@ def loaded_kernels() -> list[HubKernel]:
 
 
 def prepare(
-    reference: str | Mapping[str, str],
-    version: int | str | None,
+    reference: str,
+    version: int | None,
     revision: str | None,
     trust: Sequence[str],
     backend: str | None = None,
 ) -> tuple[KernelReference, ResolveOptions]:
-    """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`."""
-    choices = reference if isinstance(reference, Mapping) else {"": reference}
-    parsed = {kind: parse_reference(text, version, revision) for kind, text in choices.items()}
-    unknown = sorted(kind for kind in parsed if kind and kind not in DEVICES)
-    if unknown or not parsed:
-        what = f"names the device {unknown[0]!r}" if unknown else "names no device"
-        raise KbtError("get_kernel({...})", what, ", ".join(DEVICES))
+    """Return the reference, and how to resolve it; the arguments are those of :func:`get_kernel`."""
+    parsed = parse_reference(reference, version, revision)
     if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
         expected = 'a list such as ["org", "org/repo"]'
         raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
-    value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not seconds > 0:
-        raise KbtError(DEADLINE, f"is {value!r}", "a number of seconds above 0")
     if reason := switched_off():
         raise HubError(HubStatus.DISABLED, reason)
     try:
@@ -101,13 +86,8 @@ def prepare(
     if kernels.__version__.rpartition(".")[0] != KERNELS:
         reason = f"kernels {kernels.__version__} is installed, and get_kernel needs {KERNELS}"
         raise HubError(HubStatus.KERNELS_TOO_OLD, reason)
-    device = _current_device()
-    if not parsed.keys() & {"", device}:
-        reason = f"there is a kernel for {', '.join(parsed)} here, and this device is {device}"
-        raise HubError(HubStatus.BACKEND_NOT_HERE, reason)
     # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
-    backend = backend or ("cpu" if device == "cpu" else None)
-    return parsed.get(device) or parsed[""], ResolveOptions(trust, seconds, backend)
+    return parsed, ResolveOptions(trust, backend or (None if _finds_device() else "cpu"))
 
 
 def switched_off() -> str:
@@ -122,19 +102,15 @@ def dependency_reference(kernel: Any) -> KernelReference:
     return parse_reference(kernel.repo_id, getattr(pin, "version", None), getattr(pin, "revision", None))
 
 
-def _current_device() -> str:
-    """Return the kind of device that torch uses here, one of :data:`DEVICES`."""
+def _finds_device() -> bool:
+    """Return whether torch has a device here that is no CPU."""
     try:
         import torch
     except ModuleNotFoundError as error:
         raise missing_package(error.name) from error
 
-    if torch.cuda.is_available():
-        return "rocm" if torch.version.hip else "cuda"
-    for kind in ("xpu", "mps", "npu"):
-        if getattr(getattr(torch, kind, None), "is_available", bool)():
-            return kind
-    return "cpu"
+    kinds = (getattr(torch, kind, None) for kind in ("cuda", "xpu", "mps", "npu"))
+    return any(getattr(kind, "is_available", bool)() for kind in kinds)
 
 
 def _load(reference: KernelReference, options: ResolveOptions) -> Any:

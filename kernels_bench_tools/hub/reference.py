@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from dataclasses import dataclass, replace
 
 from kernels_bench_tools.errors import KbtError
 
 FORMS = (
-    "org/repo@3 (or @v3), org/repo@>=1,<3, org/repo@BRANCH, @TAG or @COMMIT, or a folder ./path; "
+    "org/repo@3 (or @v3), org/repo@BRANCH, @TAG or @COMMIT, or a folder ./path; "
     "each may end in :Layer or .function"
 )
 _SELECTOR = r"(?::(?P<layer>[A-Za-z_]\w*)|\.(?P<function>[A-Za-z_]\w*))?"
@@ -20,30 +19,19 @@ _HUB = re.compile(
 _FOLDER = re.compile(rf"(?P<repo>(?:.*/)?(?:\.{{1,2}}|~)?[^/]*?){_SELECTOR}", re.DOTALL)
 # At most six digits: forty are a commit.
 _VERSION = re.compile(r"v?(\d{1,6})")
-_BOUND = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*v?(\d{1,6})\s*")
 _REVISION = re.compile(r"(?!.*\.\.)\w[\w./+-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_COMPARE = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 @dataclass(frozen=True)
 class KernelReference:
-    """A kernel, as a notebook requests it. One of ``version``, ``bounds``, ``revision`` and ``folder`` is set."""
+    """A kernel, as a notebook requests it. One of ``version``, ``revision`` and ``folder`` is set."""
 
     text: str
     """The reference as it was written."""
     repo: str = ""
     """``organization/name``."""
     version: int | None = None
-    bounds: tuple[tuple[str, int], ...] = ()
-    """Constraints on the major version, such as ``((">=", 1), ("<", 3))``."""
     revision: str = ""
     """Branch, tag or commit."""
     folder: str = ""
@@ -53,10 +41,8 @@ class KernelReference:
 
     @property
     def pin(self) -> str:
-        """The normalized version, bounds or revision: ``3``, ``>=1,<3``, ``main``."""
-        if self.version is not None:
-            return str(self.version)
-        return ",".join(f"{sign}{number}" for sign, number in self.bounds) or self.revision
+        """The normalized version or revision: ``3``, ``main``."""
+        return self.revision if self.version is None else str(self.version)
 
     @property
     def name(self) -> str:
@@ -72,11 +58,6 @@ class KernelReference:
     def is_fixed(self) -> bool:
         """Whether it names one version or a full commit, so that an earlier answer of the hub is still valid."""
         return self.version is not None or bool(_COMMIT.fullmatch(self.revision))
-
-    def admits(self, version: int) -> bool:
-        if self.version is not None:
-            return version == self.version
-        return bool(self.bounds) and all(_COMPARE[sign](version, number) for sign, number in self.bounds)
 
 
 def parse_reference(
@@ -102,12 +83,8 @@ def parse_reference(
     found = KernelReference(text=text, repo=match["repo"], layer=layer, function=function)
     pin = given[0]
     written = str(pin) if isinstance(pin, int | str) and not isinstance(pin, bool) else ""
-    if revision is None:
-        if number := _VERSION.fullmatch(written):
-            return replace(found, version=int(number[1]))
-        bounds = [_BOUND.fullmatch(part) for part in written.split(",")]
-        if all(bounds):
-            return replace(found, bounds=tuple((bound[1], int(bound[2])) for bound in bounds if bound))
+    if revision is None and (number := _VERSION.fullmatch(written)):
+        return replace(found, version=int(number[1]))
     if version is None and _REVISION.fullmatch(written):
         return replace(found, revision=written)
     raise _mistake(text, f"has {pin!r} for a version or revision")

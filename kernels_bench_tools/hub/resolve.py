@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_file
@@ -20,14 +15,13 @@ from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
     Answer,
-    cached_commits,
+    cached_commit,
     cached_names,
     check_files,
     check_source,
     choose_build,
     describe_source_build,
     digest_build,
-    downloaded_bytes,
     find_answer,
     read_source_build,
     save_answer,
@@ -46,8 +40,6 @@ OVERRIDES = "LOCAL_KERNELS"
 """``org/repo=folder:org/repo2=folder2``, as ``kernels`` reads it."""
 _NO_ANSWER = {HubStatus.HUB_UNREACHABLE, HubStatus.HUB_ERROR}
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class ResolveOptions:
@@ -55,7 +47,6 @@ class ResolveOptions:
 
     trust: Sequence[str] = ()
     """Publishers or kernels to load although the hub does not list the publisher as trusted."""
-    deadline_s: float = 60.0
     backend: str | None = None
 
     def allows(self, repo: str) -> bool:
@@ -73,7 +64,7 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
     """Return the build that ``reference`` means here, with its files checked."""
     if folder := _override(reference):
         return _from_folder(reference, folder, options)
-    lock = None if reference.bounds else find_lock(_base_folder())
+    lock = find_lock(_base_folder())
     if lock and (entry := read_locks(lock).get(dependency_of(reference))):
         return _from_lock(reference, entry.commit, options)
     if local := _from_source_build(reference, options):
@@ -84,7 +75,7 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
 
 
 def dependency_of(reference: KernelReference) -> KernelDependency:
-    """Return a version or revision of a kernel as ``kernels`` names it; bounds have no such name and get none."""
+    """Return a version or revision of a kernel as ``kernels`` names it."""
     from kernels._rust import KernelDependency, KernelVersion
 
     if reference.version is None:
@@ -96,7 +87,7 @@ def read_locks(path: Path) -> KernelLocks:
     """Read a lock file as ``kernels lock`` writes it; a ``KbtError`` states why it cannot be read."""
     from kernels._rust import KernelLocks
 
-    remedy = "Write it with `kbt prefetch` or `kernels lock`"
+    remedy = "Write it with `kernels lock`"
     try:
         return KernelLocks.from_json(read_file(path).decode())
     except OSError as error:
@@ -110,8 +101,7 @@ def resolve_on_hub(reference: KernelReference, options: ResolveOptions) -> Resol
     if _is_offline():
         raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
-        arrived = partial(downloaded_bytes, reference.repo)
-        build, answer = _with_deadline(options.deadline_s, partial(_download, reference, options), arrived)
+        build, answer = _download(reference, options)
     except Exception as error:
         raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
     return _checked(reference, build, "hub", answer)
@@ -156,7 +146,7 @@ def _from_source_build(reference: KernelReference, options: ResolveOptions) -> R
     build = choose_build(folder, reference.repo, options.backend)
     version, made = build.metadata.version, read_source_build(build)
     same = made is not None and len(reference.revision) >= 7 and made.commit.startswith(reference.revision)
-    if not same and (version is None or not reference.admits(version)):
+    if not same and (version is None or version != reference.version):
         return None
     return _checked(reference, build, "override", None, trusted="local")
 
@@ -208,25 +198,16 @@ def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKe
 
 
 def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -> ResolvedKernel:
-    """Return the newest usable build in the cache, with a note that states why the hub was not used."""
-    rejection: HubError | None = None
-    for commit in cached_commits(reference):
-        answer = find_answer(reference.repo, reference.pin)
-        known = answer if answer is not None and answer.commit == commit else None
-        try:
-            found = _from_disk(reference, commit, "cache", known, options)
-        except HubError as error:
-            if error.status is HubStatus.FILES_CHANGED:
-                raise
-            rejection = rejection or error
-            continue
-        found.info.notes.append(f"taken from the local cache: {why}")
-        return found
-    if rejection:
-        raise rejection
-    there = ", ".join(sorted(cached_names(reference.repo)))
-    what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
-    raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
+    """Return the build in the cache, with a note that states why the hub was not used."""
+    if not (commit := cached_commit(reference)):
+        there = ", ".join(sorted(cached_names(reference.repo)))
+        what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
+        raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
+    answer = find_answer(reference.repo, reference.pin)
+    known = answer if answer is not None and answer.commit == commit else None
+    found = _from_disk(reference, commit, "cache", known, options)
+    found.info.notes.append(f"taken from the local cache: {why}")
+    return found
 
 
 def _from_disk(
@@ -267,7 +248,6 @@ def _checked(
         signature="not checked" if signed else "unsigned",
         dirty=None if provenance is None else bool(provenance.dirty),
         trusted=(known.trusted if known else "") or trusted,
-        notes=list(known.notes) if known else [],
     )
     if made is not None:
         info.dirty, info.notes = made.dirty, [describe_source_build(made)]
@@ -282,82 +262,45 @@ def _is_offline() -> bool:
 
 def _download(reference: KernelReference, options: ResolveOptions) -> tuple[LocalKernel, Answer]:
     """Download the build for this system, and keep the hub's answer for later processes."""
+    from huggingface_hub import constants, get_session
     from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
     from kernels.resolver import resolve_hub_kernel
 
+    get_session().timeout = constants.HF_HUB_ETAG_TIMEOUT  # by default most requests have none
     repo, api = reference.repo, _get_hf_api()
     allowed = options.allows(repo)
     _check_trust_remote_code(repo, local_files_only=False, trust_remote_code=[repo] if allowed else False)
-    rejections: dict[int | None, HubError] = {}
-    for revision, version in _candidates(reference, api):
-        try:
-            remote = resolve_hub_kernel(repo, api=api, backend=options.backend, revision=revision)
-        except Exception as error:
-            found = classify(error, repo, HubStatus.HUB_ERROR)
-            if found.status is not HubStatus.NO_BUILD_FOR_SYSTEM or not reference.bounds:
-                raise found from error
-            rejections[version] = found
-            continue
-        # The folder names the full commit, also where a short one was requested.
-        snapshot = remote.install(api=api).variant_path.parents[1]
-        # Chosen again from the disk, so that the checked build is the loaded one.
-        build = choose_build(snapshot, repo, options.backend)
-        answer = Answer(
-            pin=reference.pin,
-            commit=snapshot.name,
-            version=version,
-            trusted=ALLOW_LIST if allowed else "publisher",
-            builds={build.variant_str: digest_build(build)},
-            notes=[f"version {number} was skipped: {it.status}" for number, it in rejections.items()],
-        )
-        save_answer(repo, answer)
-        return build, answer
-    why = "; ".join(rejection.reason for rejection in rejections.values())
-    reason = f"none of the versions that {reference.pin} admits fits this system: {why}"
-    raise HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
+    revision = _find_commit(reference, api)
+    remote = resolve_hub_kernel(repo, api=api, backend=options.backend, revision=revision)
+    # The folder names the full commit, also where a short one was requested.
+    snapshot = remote.install(api=api).variant_path.parents[1]
+    # Chosen again from the disk, so that the checked build is the loaded one.
+    build = choose_build(snapshot, repo, options.backend)
+    answer = Answer(
+        pin=reference.pin,
+        commit=snapshot.name,
+        version=reference.version,
+        trusted=ALLOW_LIST if allowed else "publisher",
+        builds={build.variant_str: digest_build(build)},
+    )
+    save_answer(repo, answer)
+    return build, answer
 
 
-def _candidates(reference: KernelReference, api: HfApi) -> list[tuple[str, int | None]]:
-    """Return the commits that a reference may mean, with their versions, the newest version first."""
+def _find_commit(reference: KernelReference, api: HfApi) -> str:
+    """Return the commit that a reference means on the hub; a short one, or one without a name, as it is."""
     if reference.revision and reference.is_fixed:
-        return [(reference.revision, None)]
+        return reference.revision
     refs = api.list_repo_refs(reference.repo, repo_type="kernel")
     if reference.revision:
         named = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
-        return [(named.get(reference.revision, reference.revision), None)]
-    versions = {int(x.name[1:]): x.target_commit for x in refs.branches if re.fullmatch(r"v\d+", x.name)}
-    wanted = sorted(filter(reference.admits, versions), reverse=True)
-    if not wanted:
-        there = ", ".join(map(str, sorted(versions))) or "none"
-        reason = f"{reference.repo} has no version {reference.pin}; its versions: {there}"
-        raise HubError(HubStatus.NO_SUCH_VERSION, reason)
-    return [(versions[version], version) for version in wanted]
-
-
-def _with_deadline(deadline_s: float, work: Callable[[], T], progress: Callable[[], int]) -> T:
-    """Return what ``work`` returns; give up after ``deadline_s`` seconds in which ``progress`` returned the same.
-
-    It runs in a daemon thread, which is abandoned if the hub does not answer: the client has no timeout, and a
-    signal would not interrupt a name lookup.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="hub", daemon=True).start()
-    seen, since = progress(), time.monotonic()
-    while not future.done():
-        left = since + deadline_s - time.monotonic()
-        if left <= 0:
-            raise HubError(HubStatus.HUB_UNREACHABLE, f"the hub did not answer within {deadline_s:g} s")
-        wait([future], min(left, 1.0))
-        if (arrived := progress()) != seen:
-            seen, since = arrived, time.monotonic()
-    return future.result()
+        return named.get(reference.revision, reference.revision)
+    branches = {ref.name: ref.target_commit for ref in refs.branches}
+    if commit := branches.get(f"v{reference.pin}"):
+        return commit
+    there = ", ".join(sorted(name[1:] for name in branches if name[1:].isdigit())) or "none"
+    reason = f"{reference.repo} has no version {reference.pin}; its versions: {there}"
+    raise HubError(HubStatus.NO_SUCH_VERSION, reason)
 
 
 def _base_folder() -> Path:

@@ -12,7 +12,7 @@ class HubStatus(StrEnum):
     OK = "ok"
     DISABLED = "disabled"
     HUB_UNREACHABLE = "hub-unreachable"
-    """No connection, or no answer within the deadline."""
+    """No connection, or no answer in time."""
     HUB_ERROR = "hub-error"
     """The hub answered with an error, or with something unexpected."""
     NOT_IN_CACHE = "not-in-cache"

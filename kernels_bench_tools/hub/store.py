@@ -43,14 +43,13 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a reference meant when it was resolved on the hub."""
 
     pin: str
-    """Normalized version, constraint or revision."""
+    """Normalized version or revision."""
     commit: str
     version: int | None = None
     trusted: str = ""
     """``publisher`` or ``allow-list``."""
     builds: dict[str, BuildFiles] = msgspec.field(default_factory=dict)
     """By the name of the build."""
-    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def snapshot_folder(repo: str, commit: str) -> Path:
@@ -58,25 +57,14 @@ def snapshot_folder(repo: str, commit: str) -> Path:
     return _kernel_folder(repo) / "snapshots" / commit
 
 
-def downloaded_bytes(repo: str) -> int:
-    """Return how many bytes of a kernel have arrived, including unfinished files."""
-    try:
-        return sum(entry.stat().st_size for entry in os.scandir(_kernel_folder(repo) / "blobs"))
-    except OSError:  # nothing yet, or a file that was just renamed
-        return 0
-
-
-def cached_commits(reference: KernelReference) -> list[str]:
-    """Return the commits in the cache that ``reference`` may mean, the newest version first."""
-    repo, revision = reference.repo, reference.revision
-    named = cached_names(repo)
-    if not revision:
-        versions = {int(name[1:]): commit for name, commit in named.items() if re.fullmatch(r"v\d+", name)}
-        return [versions[version] for version in sorted(versions, reverse=True) if reference.admits(version)]
+def cached_commit(reference: KernelReference) -> str:
+    """Return the commit in the cache that ``reference`` means; empty if there is none, or several begin like it."""
+    repo, named = reference.repo, cached_names(reference.repo)
+    revision = reference.revision or f"v{reference.version}"
     if revision in named or not _SHORT_COMMIT.fullmatch(revision):
-        return [named[revision]] if revision in named else []
+        return named.get(revision, "")
     found = [path.name for path in snapshot_folder(repo, "").glob(f"{revision}*")]
-    return found if len(found) == 1 else []
+    return found[0] if len(found) == 1 else ""
 
 
 def read_answers(repo: str) -> list[Answer]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-
-import msgspec
 
 from kernels_bench_tools.notebooks.document import Notebook
 
@@ -22,32 +21,13 @@ class Call(NamedTuple):
     """The other named arguments."""
 
 
-class KernelCall(NamedTuple):
-    where: str
-    """Notebook and line."""
-    reference: str | dict[str, str] | None
-    """The requested kernel or kernels; None if it is not a literal."""
-    settings: dict[str, Any]
-    """The other arguments that are literals."""
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether it names a version or revision, or a local path, which has none."""
-        if self.reference is None or {"version", "revision"} & self.settings.keys():
-            return True
-        references = self.reference.values() if isinstance(self.reference, dict) else [self.reference]
-        return all("@" in name or name.startswith((".", "/", "~")) for name in references)
-
-
-def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
-    """Yield the calls of ``get_kernel`` in the notebook's cells, in order."""
+def find_unpinned(notebook: Notebook) -> Iterator[str]:
+    """Yield the places of calls of ``get_kernel`` that name a kernel without a version, and no local path."""
     for cell in notebook.active_cells:
         for call in _find_calls(cell.code, "get_kernel", "reference"):
-            try:
-                reference = msgspec.convert(call.first or None, str | dict[str, str] | None)
-            except msgspec.ValidationError:
-                reference = None
-            yield KernelCall(f"{notebook.name}:{cell.file_line + call.line}", reference, call.settings)
+            pinned = {"version", "revision"} & call.settings.keys()
+            if isinstance(call.first, str) and not pinned and not re.match(r"[./~]|.*@", call.first):
+                yield f"{notebook.name}:{cell.file_line + call.line}"
 
 
 def find_runs(code: str) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Hub kernels in files and pipes between ``kbt``, ``kbt prefetch``'s process and cells."""
+"""Hub kernels in files and pipes between ``kbt``, ``kbt hub build``'s process and cells."""
 
 from __future__ import annotations
 
@@ -20,22 +20,6 @@ SOURCE_BUILD_FILE = "source-build.json"
 LEFT_OUT = "was left out of this build from source"
 """Part of the message of a function whose file was not compiled."""
 _ROOT_MARKS = ("pyproject.toml", ".git")
-
-
-class KernelRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    reference: str | dict[str, str]
-    version: int | str | None = None
-    revision: str | None = None
-    trust: list[str] = msgspec.field(default_factory=list)
-
-
-class FetchedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
-    reference: str
-    status: str
-    reason: str = ""
-    commit: str = ""
-    variant: str = ""
-    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def find_lock(folder: Path) -> Path | None:

@@ -47,10 +47,14 @@ class Place:
         made = [call if isinstance(call, dict) else {"reference": call} for call in calls]
         return self.processes.run(made, self.folder, self.variables(**variables), before)
 
-    def prefetch(self, *references: str, lock: str = "kernels.lock", **wanted: Any) -> dict[str, Any]:
-        """Do what ``kbt prefetch`` does with these references."""
-        asked = [{"reference": one, **wanted} for one in references]
-        return self.processes.prefetch(asked, self.folder / lock, self.folder, self.variables())
+    def lock(self, commit: str, version: int | str = 1, repo: str = KERNEL) -> Path:
+        """Write the lock as ``kernels lock`` does."""
+        from kernels._rust import KernelDependency, KernelLock, KernelLocks, KernelVersion
+
+        kind = KernelVersion.Version if isinstance(version, int) else KernelVersion.Revision
+        path = self.folder / "kernels.lock"
+        path.write_text(KernelLocks({KernelDependency(repo, kind(version)): KernelLock(commit)}).to_json())
+        return path
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ def test_a_pin_is_a_commit(place: Place) -> None:
     place.hub.publish(place.repo, place.make("branch", factor=7), "stable")
     last = place.hub.publish(place.repo, place.make("tag", factor=11), tags=("v1.0",))
 
-    outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "v1", ">=1,<3", "stable", "v1.0")])
+    outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "v1", "2", "stable", "v1.0")])
     place.hub.log.clear()
     by_commit = place.load(f"{place.repo}@{last}", KERNELS_CACHE=str(place.folder / "empty"))
 
@@ -29,21 +29,13 @@ def test_a_pin_is_a_commit(place: Place) -> None:
     assert not any(line.endswith("/refs") for line in place.hub.log), "a whole commit needs no list of names"
 
 
-def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_ones(place: Place) -> None:
+def test_a_version_without_a_build_here_is_not_replaced_by_another_one(place: Place) -> None:
     place.hub.publish(place.repo, place.make("one", factor=3), "v1")
-    place.hub.publish(place.repo, place.make("two", factor=5, version=2), "v2")
     place.hub.publish(place.repo, place.make("three", variant="torch-cuda", version=3), "v3")
-    place.hub.publish(place.repo, place.make("four", factor=7, version=4), "v4")
-
     place.hub.moved["kernels-community/old-scale"] = place.repo
 
-    outcome = place.load(f"{place.repo}@>=1,<4")
-
     assert place.load("kernels-community/old-scale@1").value == 3, "a kernel that was renamed"
-    assert place.load(f"{place.repo}@3").status == HubStatus.NO_BUILD_FOR_SYSTEM, "not another version"
-    assert outcome.value == 5
-    assert outcome.loaded[0]["version"] == 2
-    assert outcome.loaded[0]["notes"] == ["version 3 was skipped: no-build-for-system"]
+    assert place.load(f"{place.repo}@3").status == HubStatus.NO_BUILD_FOR_SYSTEM
 
 
 def test_a_version_is_resolved_on_the_hub_once(place: Place) -> None:
@@ -76,7 +68,7 @@ def test_a_cached_kernel_of_an_untrusted_publisher_is_refused_online(place: Plac
 
 def test_offline_the_cache_is_used_without_a_request(place: Place) -> None:
     place.seed(place.make(), "v1", "main")
-    pins = ("1", "v1", ">=1", "main", "c0ffee" * 6 + "0000", "c0ffeec0ff")
+    pins = ("1", "v1", "main", "c0ffee" * 6 + "0000", "c0ffeec0ff")
 
     outcome = place.load(*[f"{place.repo}@{pin}" for pin in pins], HF_HUB_OFFLINE="1")
 
@@ -93,9 +85,9 @@ def test_what_was_downloaded_online_works_offline(place: Place) -> None:
     place.load(f"{place.repo}@1")
     place.load(f"{place.repo}@main")
 
-    outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "main", ">=1")], HF_HUB_OFFLINE="1")
+    outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "main")], HF_HUB_OFFLINE="1")
 
-    assert [one["status"] for one in outcome.all] == [HubStatus.OK] * 3
+    assert [one["status"] for one in outcome.all] == [HubStatus.OK] * 2
 
 
 @pytest.mark.parametrize("mode", ["down", "silent", "500"])
@@ -105,7 +97,7 @@ def test_a_cached_pin_is_used_when_the_hub_fails_and_a_note_says_so(place: Place
     if mode == "down":
         place.hub.close()
 
-    outcome = place.load(f"{place.repo}@1", KBT_HUB_DEADLINE_S="1")
+    outcome = place.load(f"{place.repo}@1", HF_HUB_ETAG_TIMEOUT="1")
 
     assert (outcome.status, origins(outcome)) == (HubStatus.OK, ["cache"])
     assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the hub did not answer: ")
@@ -116,16 +108,6 @@ def test_hub_down_with_another_version_cached_is_hub_unreachable(place: Place) -
     place.hub.close()
 
     assert place.load(f"{place.repo}@1").status == HubStatus.HUB_UNREACHABLE
-
-
-def test_offline_a_constraint_takes_the_newest_cached_version_that_fits(place: Place) -> None:
-    place.seed(place.make("one", factor=3), "v1", commit="1" * 40)
-    root = place.cache / "kernels--kernels-community--scale"
-    place.make("two", variant="torch-cuda", version=2)
-    (place.folder / "two").rename(root / "snapshots" / ("2" * 40))
-    (root / "refs" / "v2").write_text("2" * 40)
-
-    assert place.load(f"{place.repo}@>=1", HF_HUB_OFFLINE="1").value == 3
 
 
 def test_an_override_comes_before_everything(place: Place) -> None:
@@ -151,13 +133,6 @@ def test_a_folder_is_loaded_from_the_notebook_s_place(place: Place) -> None:
 def test_a_wrong_override_is_the_user_s_mistake(place: Place) -> None:
     assert place.load("./nowhere").status == "mistake"
     assert "LOCAL_KERNELS" in place.load(f"{place.repo}@1", LOCAL_KERNELS="nonsense").reason
-
-
-def test_the_device_decides_between_kernels(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(factor=3), "v1")
-    mapping = {"cuda": "kernels-community/none@1", "cpu": f"{place.repo}@1"}
-
-    assert place.load({"reference": mapping}).value == 3
 
 
 def test_a_kernel_s_own_kernels_come_by_the_same_rules(place: Place) -> None:

@@ -94,9 +94,8 @@ def test_another_version_is_not_replaced_by_a_source_build(place: Place, builds:
 
 
 def test_an_override_and_a_lock_come_before_a_source_build(place: Place, builds: Path) -> None:
-    place.hub.publish(place.repo, place.make("published", factor=5), "v1")
+    place.lock(place.hub.publish(place.repo, place.make("published", factor=5), "v1"))
     override = place.make("override", factor=3)
-    place.prefetch(f"{place.repo}@1")
 
     assert place.load(SCALE).value == 5
     assert place.load(SCALE, LOCAL_KERNELS=f"{place.repo}={override}").value == 3

@@ -59,13 +59,6 @@ class Processes:
             all=answer["outcomes"],
         )
 
-    def prefetch(
-        self, wanted: Sequence[dict[str, Any]], lock: Path, folder: Path, variables: dict[str, str]
-    ) -> dict[str, Any]:
-        """Fetch kernels as ``kbt prefetch`` does; return its exit code, its output and its errors."""
-        case = {"wanted": list(wanted), "lock": str(lock), "before": ""}
-        return self._ask({**case, "folder": str(folder), "variables": variables})
-
     def build(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build from source as ``kbt hub build`` does; return its exit code, its output and its errors."""
         return self._ask({"build": request, "before": "", "folder": str(ROOT), "variables": {}})

@@ -79,7 +79,7 @@ class FakeHub:
         parts = urlsplit(request.path)
         path = unquote(parts.path)
         self.log.append(f"{request.command} {request.path}")
-        if self.mode == "silent" or (self.mode == "silent-downloads" and "/resolve/" in path):
+        if self.mode == "silent":
             self.closing.wait(60)
         elif self.mode in {"500", "429"}:
             _send(request, int(self.mode), b"{}")

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,8 +28,6 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
     exec(case["before"], {})
     if "build" in case:
         return run_build(case["build"])
-    if "wanted" in case:
-        return run_prefetch(case["wanted"], Path(case["lock"]))
     from kernels_bench_tools.hub import loaded_kernels
 
     start = time.monotonic()
@@ -54,18 +51,6 @@ def run_build(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = main(msgspec.convert(request, BuildRequest))
     return {"code": code, "out": output.getvalue(), "err": errors.getvalue()}
-
-
-def run_prefetch(wanted: list[dict[str, Any]], lock: Path) -> dict[str, Any]:
-    """Run the process that ``kbt prefetch`` starts, without starting torch again."""
-    from kernels_bench_tools.hub.prefetch import main
-
-    sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(wanted).encode()))
-    output, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-        code = main(lock)
-    fetched = [json.loads(line) for line in output.getvalue().splitlines()]
-    return {"code": code, "fetched": fetched, "stderr": errors.getvalue()}
 
 
 def run_call(call: dict[str, Any]) -> dict[str, Any]:
