@@ -1,7 +1,6 @@
 """The outputs of a cell: regular files with printable names, and nothing else; records are checked, completed and merged.
 
-The cell's folder is untrusted: files are opened relative to it and never through a link, so that no file outside of
-it is copied even if the folder changes meanwhile.
+Links are not followed. A cell can read every file that kbt can, so nothing more is done against files from elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import os
 import shutil
 import stat
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +18,6 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern, matches
-from kernels_bench_tools.own_folders import open_inside
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
@@ -35,7 +32,6 @@ DEEPEST_FOLDER = 20
 LONGEST_NAME, LONGEST_PATH = 200, 1000
 """Bytes. File systems allow 255 and 4096, but copies have prefixes and suffixes."""
 _CHUNK = 2**20
-_NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass
@@ -51,17 +47,12 @@ class Collected:
     """Which limit was exceeded; empty if none was."""
 
 
-def open_folder(path: Path) -> int:
-    """Return a file descriptor of a folder, which stays valid if another folder is put in its place."""
-    return os.open(path, _NO_LINK | os.O_DIRECTORY)
-
-
 def collect_outputs(
-    folder: int, outputs: Sequence[str], artifacts: Path, limit: int, judged: Mapping[str, str] | None = None
+    folder: Path, outputs: Sequence[str], artifacts: Path, limit: int, judged: Mapping[str, str] | None = None
 ) -> Collected:
     """Copy the outputs of a cell into ``artifacts``: at most ``limit`` bytes, small files first.
 
-    ``folder`` is the cell's, from :func:`open_folder`; without ``outputs``, all files are kept that are not hidden.
+    ``folder`` is the cell's; without ``outputs``, all files are kept that are not hidden.
     ``judged`` has the text of files that take the place of the cell's files and folders with these names.
     A full disk is an ``OSError``.
     """
@@ -71,12 +62,7 @@ def collect_outputs(
             collected.refused[ascii(name)] = found
         else:
             files[name] = found
-    links = Counter((about.st_dev, about.st_ino) for about in files.values())
-    for name, about in list(files.items()):
-        if about.st_nlink > links[about.st_dev, about.st_ino]:
-            del files[name]
-            collected.refused[ascii(name)] = "it is a hard link to a file elsewhere"
-    written = {*os.listdir(folder), *(judged or {})}
+    written = {*(path.name for path in folder.iterdir()), *(judged or {})}
     collected.others = sorted(
         ascii(name)[1:-1] for name in written if name.endswith(".jsonl") and not _is_output(name, outputs)
     )
@@ -98,7 +84,7 @@ def collect_outputs(
             break
         else:
             try:
-                _copy(folder, name, artifacts / name, size)
+                _copy(folder / name, artifacts / name, size)
             except PermissionError:
                 collected.refused[ascii(name)] = "it cannot be read"
             else:
@@ -111,27 +97,23 @@ def collect_outputs(
 
 
 def _scan(
-    folder: int, outputs: Sequence[str], prefix: str = "", depth: int = 0
+    folder: Path, outputs: Sequence[str], prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[str, os.stat_result | str]]:
     """Yield the name of each file to be kept, with its status or why it is refused."""
-    with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    for entry in listed:
-        name = prefix + entry.name
-        if entry.name.startswith(".") or entry.name == "__pycache__":
-            continue
-        try:
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+        for entry in listed:
+            name = prefix + entry.name
+            if entry.name.startswith(".") or entry.name == "__pycache__":
+                continue
             if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
-                inner = os.open(entry.name, _NO_LINK | os.O_DIRECTORY, dir_fd=folder)
-                try:
-                    yield from _scan(inner, outputs, f"{name}/", depth + 1)
-                finally:
-                    os.close(inner)
+                yield from _scan(folder / entry.name, outputs, f"{name}/", depth + 1)
             elif _is_output(name, outputs):
                 found = entry.stat(follow_symlinks=False)
                 yield name, _why_refused(name, found.st_mode) or found
-        except OSError as error:
-            yield name, f"it cannot be read ({error.strerror})"
+    except OSError as error:
+        yield prefix.rstrip("/"), f"it cannot be read ({error.strerror})"
 
 
 def _is_output(name: str, outputs: Sequence[str]) -> bool:
@@ -152,13 +134,10 @@ def _why_refused(name: str, mode: int) -> str:
     return ""
 
 
-def _copy(folder: int, name: str, target: Path, size: int) -> None:
+def _copy(source: Path, target: Path, size: int) -> None:
     """Copy a file, at most as many bytes as it had when it was found."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    source = open_inside(folder, name.split("/"), _NO_LINK)
-    with os.fdopen(source, "rb") as file, target.open("wb") as copy:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
-            raise OSError(f"{name} is no longer a regular file")
+    with source.open("rb") as file, target.open("wb") as copy:
         try:
             while size > 0 and (data := file.read(min(size, _CHUNK))):
                 copy.write(data)

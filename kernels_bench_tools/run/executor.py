@@ -37,7 +37,7 @@ from kernels_bench_tools.run.cell import (
     outdated,
     write_inputs,
 )
-from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
+from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_modules, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
@@ -252,70 +252,66 @@ class LocalExecutor:
             compiled = user_cache() / COMPILED / task.key
             compiled.mkdir(parents=True, exist_ok=True)
             os.utime(compiled)  # its last use
-        work_fd = open_folder(work)
-        try:
-            # Effects are relative: both sides are measured by the cell.
-            judged = calls_harness(task.cell) and task.context.effect is None
-            judge = self._judge(python) if judged else None
-            if judged and judge is None:
-                self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
-            inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
-            own = self._environment.variables(home)
-            if self._variables is not None:
-                worker = forwarded_variables(own)
-                own = {name: value for name, value in own.items() if name not in worker} | self._variables
-            passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
-            variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
-            script, modules = task.node.notebook.script_path(task.cell), folder / "cells"
-            shown = self._project.relative(script.parent)
-            if task.cell.imported:
-                script = write_modules(modules, script, task.cell, python)
-            process = JudgedProcess(
-                turn, judge, Job(context=task.context, device=self._torch_device, token=token_hex())
-            )
+        # Effects are relative: both sides are measured by the cell.
+        judged = calls_harness(task.cell) and task.context.effect is None
+        judge = self._judge(python) if judged else None
+        if judged and judge is None:
+            self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
+        inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
+        own = self._environment.variables(home)
+        if self._variables is not None:
+            worker = forwarded_variables(own)
+            own = {name: value for name, value in own.items() if name not in worker} | self._variables
+        passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
+        variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
+        script, modules = task.node.notebook.script_path(task.cell), folder / "cells"
+        shown = self._project.relative(script.parent)
+        if task.cell.imported:
+            script = write_modules(modules, script, task.cell, python)
+        process = JudgedProcess(
+            turn, judge, Job(context=task.context, device=self._torch_device, token=token_hex())
+        )
 
-            def watched() -> None:
-                process.look()
-                watch()
+        def watched() -> None:
+            process.look()
+            watch()
 
-            append = transient = False
-            while True:  # after a crash again, for the workloads that are left
-                with process.opened() as stdin:
-                    end = self._processes.run(
-                        [python, *process.start, str(script)],
-                        folder=work,
-                        variables=variables,
-                        stdout=task.draft.stdout,
-                        stderr=task.draft.stderr,
-                        timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
-                        marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
-                        watch=watched,
-                        memory_limit=task.policy.memory_limit,
-                        append=append,
-                        stdin=stdin,
-                        waiting=process.waits,
-                    )
-                number = -end.code if end.code < 0 else end.code - 128  # as shells report it
-                transient = transient or (end.stop is None and number in FROM_OUTSIDE)
-                ended = Ended()
-                if end.code or end.stop:
-                    status, failure = failed_status(task, end)
-                    ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
-                verdict, append = process.end(ended), True
-                if verdict is None or not verdict.more:
-                    break
-            files = verdict.files if verdict else {}
-            # What it could not write it may lack without an error.
-            transient = transient or shutil.disk_usage(folder).free < _FULL_BYTES
-            try:
-                collected = collect_outputs(
-                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files
+        append = transient = False
+        while True:  # after a crash again, for the workloads that are left
+            with process.opened() as stdin:
+                end = self._processes.run(
+                    [python, *process.start, str(script)],
+                    folder=work,
+                    variables=variables,
+                    stdout=task.draft.stdout,
+                    stderr=task.draft.stderr,
+                    timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
+                    marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
+                    watch=watched,
+                    memory_limit=task.policy.memory_limit,
+                    append=append,
+                    stdin=stdin,
+                    waiting=process.waits,
                 )
-            except OSError as error:  # usually a full disk; what was copied before is complete
-                collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
-                transient = True
-        finally:
-            os.close(work_fd)
+            number = -end.code if end.code < 0 else end.code - 128  # as shells report it
+            transient = transient or (end.stop is None and number in FROM_OUTSIDE)
+            ended = Ended()
+            if end.code or end.stop:
+                status, failure = failed_status(task, end)
+                ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
+            verdict, append = process.end(ended), True
+            if verdict is None or not verdict.more:
+                break
+        files = verdict.files if verdict else {}
+        # What it could not write it may lack without an error.
+        transient = transient or shutil.disk_usage(folder).free < _FULL_BYTES
+        try:
+            collected = collect_outputs(
+                work, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files
+            )
+        except OSError as error:  # usually a full disk; what was copied before is complete
+            collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
+            transient = True
         records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
         for log in (task.draft.stdout, task.draft.stderr, *records):
             hide_paths(log, {work: "", home: "~", modules: shown, **self._hidden})
