@@ -179,7 +179,7 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder. It starts no program that the repository names, and connects to nothing.
 
-    ``given`` is its standard input. ``variables`` are added to the environment; ``GIT_ALLOW_PROTOCOL`` names the transports that may be used.
+    ``given`` is its standard input. ``variables`` are added to the environment.
     """
     command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder)]
     # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.

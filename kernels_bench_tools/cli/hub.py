@@ -56,7 +56,7 @@ def build(
     error when they are called.
 
     Args:
-        sources (PATH|REPO): Source folders, or names such as kernels-community/activation.
+        sources (PATH): Source folders, such as those of https://github.com/huggingface/kernels-community.
         backend: Kind of device. [default: that of torch]
         arch (X.Y): CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]
         only (PATTERN): CUDA files to compile, such as `*fwd*hdim128*`. Repeatable.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import tomllib
 from collections.abc import Sequence
@@ -21,10 +20,6 @@ from kernels_bench_tools.git import run_git
 EDITION = 5
 _COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
 _READ = {*_COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
-_REPOSITORY = re.compile(r"(?P<org>[\w-]+)/(?P<name>[\w.-]+?)(?:@(?P<revision>[\w./-]+))?")
-_TRANSPORT = "https"
-_GITHUB = {"kernels-community": "https://github.com/huggingface/kernels-community"}
-"""Publisher to the Git repository of its kernels, one folder each."""
 
 
 class Hub(msgspec.Struct, rename="kebab"):
@@ -124,11 +119,15 @@ class KernelSource:
     def commit(self) -> tuple[str, bool | None]:
         """Return the Git commit and whether files differ from it; empty and None outside a repository."""
         try:
-            _git(self.folder, "ls-files", "--error-unmatch", "build.toml")
-            head = _git(self.folder, "rev-parse", "HEAD")
-            return head, bool(_git(self.folder, "status", "--porcelain", "--", "."))
+            self._git("ls-files", "--error-unmatch", "build.toml")
+            return self._git("rev-parse", "HEAD"), bool(self._git("status", "--porcelain", "--", "."))
         except (OSError, subprocess.CalledProcessError):
             return "", None
+
+    def _git(self, *arguments: str) -> str:
+        done = run_git(self.folder, *arguments)
+        done.check_returncode()
+        return done.stdout.decode(errors="replace").strip()
 
 
 def read_source(folder: Path) -> KernelSource:
@@ -137,8 +136,9 @@ def read_source(folder: Path) -> KernelSource:
     try:
         file = msgspec.convert(tomllib.loads(read_file(path).decode()), BuildFile)
     except OSError as error:
-        expected = "A kernel's source folder, which has one, or a name such as kernels-community/activation"
-        raise KbtError(str(path), f"cannot be read ({error.strerror})", expected) from None
+        remedy = "`git clone https://github.com/huggingface/kernels-community` has a folder of each kernel"
+        expected = "A kernel's source folder, which has one"
+        raise KbtError(str(path), f"cannot be read ({error.strerror})", expected, remedy) from None
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise KbtError(str(path), f"is not valid ({error})", "The format of kernel-builder") from None
     if file.general.edition != EDITION:
@@ -146,31 +146,6 @@ def read_source(folder: Path) -> KernelSource:
     if file.torch is None and file.torch_noarch is None:
         raise KbtError(str(path), "has no [torch] or [torch-noarch]", "A kernel for torch")
     return KernelSource(folder.resolve(), file)
-
-
-def find_source(text: str, clones: Path) -> KernelSource:
-    """Return the source in a folder, or in the Git repository that ``org/name[@revision]`` names, cloned now."""
-    if Path(text).is_dir() or text.startswith((".", "/", "~")):
-        return read_source(Path(text).expanduser())
-    match = _REPOSITORY.fullmatch(text)
-    url = _GITHUB.get(match["org"]) if match else None
-    if match is None or url is None:
-        expected = f"A folder, or NAME of {' or '.join(f'{org}/NAME' for org in _GITHUB)}"
-        raise KbtError(text, "is not a folder, and not a kernel whose source is known", expected)
-    # One clone for each kernel: an update of one must not change the source of another.
-    clone = clones / match["org"] / match["name"]
-    clone.mkdir(parents=True, exist_ok=True)
-    try:
-        _git(clone, "init", "-q")
-        _git(clone, "sparse-checkout", "set", match["name"])
-        _git(clone, "fetch", "-q", "--depth", "1", url, match["revision"] or "HEAD")
-        _git(clone, "checkout", "-q", "FETCH_HEAD")
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", b"").decode(errors="replace").strip()
-        reason = (said or str(error)).splitlines()[-1]
-        remedy = "Clone the repository elsewhere and name the kernel's folder"
-        raise KbtError(url, f"cannot be fetched ({reason})", "", remedy) from None
-    return read_source(clone / match["name"])
 
 
 def is_compiled(name: str) -> bool:
@@ -182,9 +157,3 @@ def is_wanted(name: str, only: Sequence[str], cuda: bool) -> bool:
     """Return whether the patterns select a file of a component; they do not apply to C++ files of CUDA kernels."""
     chosen = not only or any(fnmatchcase(name, pattern) for pattern in only)
     return chosen or (cuda and Path(name).suffix != ".cu")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = run_git(folder, *arguments, GIT_ALLOW_PROTOCOL=_TRANSPORT)
-    done.check_returncode()
-    return done.stdout.decode(errors="replace").strip()

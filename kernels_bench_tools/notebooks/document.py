@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.cell import (
     find_imported,
     read_cell,
 )
-from kernels_bench_tools.notebooks.front_matter import front_matter_notes, read_front_matter
+from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.build import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
@@ -98,7 +98,8 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")
-    front, before, front_problems = read_front_matter(name, lines)
+    notes: list[tuple[int, str]] = []
+    front, before, front_problems = read_front_matter(name, lines, notes)
     body = lines[before:]
     if count_commented(body) > MOST_COMMENTED:
         what = f"has more than {MOST_COMMENTED} cells that are commented out"
@@ -135,7 +136,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems=[*front_problems, *problems],
         nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
         notes=[
-            *front_matter_notes(lines, before),
+            *notes,
             *((before + fence.start + 1, _MISNAMED) for fence in fences if fence.is_misnamed),
             *((before + fence.start + 1, _FOREIGN) for fence in fences if fence.is_foreign),
         ],

@@ -7,7 +7,6 @@ import platform
 import re
 import reprlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any, get_type_hints
 
 import msgspec
@@ -49,12 +48,21 @@ _EXPECTED = {
 }
 
 
-def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, int, list[NotebookError]]:
+def read_front_matter(
+    where: str, lines: Sequence[str], notes: list[tuple[int, str]]
+) -> tuple[FrontMatter, int, list[NotebookError]]:
     """Return the front matter of a notebook's ``lines``, the number of lines before its body, and the errors.
 
-    The notebook is called ``where`` in messages.
+    The notebook is called ``where`` in messages. ``notes`` get line and text of what is most likely a mistake: front
+    matter that is none, and a key that is there twice.
     """
     if not lines or lines[0].strip() != "---":
+        first = next((number for number, line in enumerate(lines) if line.strip() == "---"), 0)
+        after = [line.strip() for line in lines[first + 1 :]]
+        inside = after[: after.index("---")] if first and "---" in after else []
+        if any(map(_KEY.match, inside)) and not any(map(str.strip, lines[:first])):
+            what = "this front matter is text, because empty lines come before it. Remove them."
+            notes.append((first + 1, what))
         return FrontMatter(), 0, []
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
@@ -62,7 +70,7 @@ def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, in
         return FrontMatter(), 0, [error]
     block = lines[: end + 1]
     try:
-        data = _load(where, block)
+        data = _load(where, block, notes)
     except NotebookError as error:
         return FrontMatter(), end + 1, [error]
     valid = {key: value for key, value in data.items() if key in _TYPES and _fits(value, _TYPES[key])}
@@ -73,39 +81,6 @@ def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, in
         listed = [platforms] if isinstance(platforms, str) else platforms
         values["platforms"] = [name.lower() for name in listed]
     return msgspec.convert(values, FrontMatter), end + 1, [*_check_keys(where, block, data)]
-
-
-def front_matter_notes(lines: Sequence[str], before: int) -> Iterator[tuple[int, str]]:
-    """Yield line and text of what is most likely a mistake: front matter that is none, and a key that is there twice.
-
-    ``before`` is the number of lines before the notebook's body.
-    """
-    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    if first and lines[first].strip() == "---":
-        block = [line.strip() for line in lines[first + 1 :]]
-        if "---" in block and any(_KEY.match(line) for line in block[: block.index("---")]):
-            yield first + 1, "this front matter is text, because empty lines come before it. Remove them."
-    tables: list[dict[str, int] | None] = []  # of each open collection the lines of its keys; None for a list
-    is_key: list[bool] = []
-    with suppress(yaml.YAMLError):
-        for event in yaml.parse("\n".join(lines[1 : max(before, 2) - 1]), Loader=_LOADER):
-            if isinstance(event, yaml.CollectionEndEvent):
-                tables.pop(), is_key.pop()
-            elif isinstance(event, yaml.NodeEvent):
-                if tables:
-                    is_key[-1] = not is_key[-1]
-                if isinstance(event, yaml.CollectionStartEvent):
-                    tables.append({} if isinstance(event, yaml.MappingStartEvent) else None)
-                    is_key.append(False)
-                elif isinstance(event, yaml.ScalarEvent) and tables and is_key[-1] and tables[-1] is not None:
-                    key, number = event.value, event.start_mark.line + 2 if event.start_mark else 1
-                    if key in tables[-1]:
-                        first = tables[-1][key]
-                        yield (
-                            number,
-                            f"{key} is also in line {first} of the front matter. The last one counts.",
-                        )
-                    tables[-1].setdefault(key, number)
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:
@@ -126,21 +101,37 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
     return ""
 
 
-def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
+def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dict[str, Any]:
     """Return the block's table. One that may take long to read is an error: aliases multiply what they name."""
-    text, depth = "\n".join(block[1:-1]), 0
+    text = "\n".join(block[1:-1])
+    tables: list[dict[str, int] | None] = []  # of each open collection the lines of its keys; None for a list
+    is_key: list[bool] = []
     if len(text) > _LONGEST:
         raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
+            number = event.start_mark.line + 2 if event.start_mark else 1
             if isinstance(event, yaml.AliasEvent):
                 what, remedy = "the front matter has an alias", "Replace `*name`"
-                raise NotebookError(at, what, "Each value in full", remedy)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:
+                raise NotebookError(f"{where}:{number}", what, "Each value in full", remedy)
+            if isinstance(event, yaml.CollectionEndEvent):
+                tables.pop(), is_key.pop()
+            elif isinstance(event, yaml.NodeEvent):
+                if tables:
+                    is_key[-1] = not is_key[-1]
+                if isinstance(event, yaml.CollectionStartEvent):
+                    tables.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+                    is_key.append(False)
+                elif isinstance(event, yaml.ScalarEvent) and tables and is_key[-1] and tables[-1] is not None:
+                    if first := tables[-1].get(event.value):
+                        what = (
+                            f"{event.value} is also in line {first} of the front matter. The last one counts."
+                        )
+                        notes.append((number, what))
+                    tables[-1].setdefault(event.value, number)
+            if len(tables) > _DEEPEST:
                 what = f"the front matter is more than {_DEEPEST} levels deep"
-                raise NotebookError(at, what, _EXAMPLE)
+                raise NotebookError(f"{where}:{number}", what, _EXAMPLE)
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -23,8 +23,9 @@ from kernels_bench_tools.records.codec import ignore, read_heads, read_records, 
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
-from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Record, Status
+from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Flag, Record, Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
+from kernels_bench_tools.text import grouped
 from kernels_bench_tools.text import size as readable_size
 
 MOST_FILES = 10_000
@@ -56,6 +57,7 @@ def collect_outputs(
     ``judged`` has the text of files that take the place of the cell's files and folders with these names.
     A full disk is an ``OSError``.
     """
+    folder.mkdir(exist_ok=True)  # a cell may have removed it
     files, collected = dict[str, os.stat_result](), Collected()
     for name, found in _scan(folder, outputs):
         if isinstance(found, str):
@@ -181,9 +183,34 @@ def check_records(
 
 def read_outcome(folder: Path) -> Outcome:
     """Return how the workloads in the artifacts of a cell, or of one of its processes, ended."""
-    return outcome_of(
-        record for path in sorted(folder.rglob("*.jsonl")) for record in read_records(path, on_problem=ignore)
-    )
+    return outcome_of(record for _, records in _record_files(folder) for record in records)
+
+
+def read_times(folder: Path) -> dict[str, list[float]]:
+    """Return the sentinels in the artifacts of one process; empty if its records have none."""
+    longest: dict[tuple[str, str], list[float]] = {}
+    for _, records in _record_files(folder):
+        for record in records:
+            for name, times in record.sentinels.items():
+                known = longest.setdefault((record.run, name), times)
+                # A record written while its process still runs has the first of the two values only.
+                if len(times) > len(known):
+                    longest[record.run, name] = times
+    return grouped((name, time) for (_, name), times in longest.items() for time in times if time > 0)
+
+
+def flag_records(folder: Path) -> None:
+    """Add ``Flag.SENTINEL`` to the records in the artifacts of a process that have measurements."""
+    for path, records in _record_files(folder):
+        for record in records:
+            if record.outcome.ran and Flag.SENTINEL not in record.flags:
+                record.flags = [*record.flags, Flag.SENTINEL]
+        write_records(path, records)
+
+
+def _record_files(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
+    for path in sorted(folder.rglob("*.jsonl")):
+        yield path, read_records(path, on_problem=ignore)
 
 
 def add_failure(

@@ -55,34 +55,6 @@ def is_baseline(graph: Graph, name: CellName) -> bool:
     return graph.nodes[name].notebook.front.baseline
 
 
-class ReadyQueue:
-    """Those of ``cells`` that can start, the one first that will take the longest; baselines are the last.
-
-    ``cells`` are in a possible order, and what else they need has ended. Of those with equal ``seconds``, or without any,
-    the order is that of ``cells``.
-    """
-
-    def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
-        order = sorted(cells, key=lambda name: (is_baseline(graph, name), -seconds.get(name, 0.0)))
-        self._place = {name: place for place, name in enumerate(order)}
-        needs = {name: self._place.keys() & graph.nodes[name].needs for name in order}
-        self._sorter = TopologicalSorter(needs)
-        self._sorter.prepare()
-        self._ready: list[CellName] = []
-
-    def pop(self) -> CellName | None:
-        """Remove and return the next cell whose needs have ended; None if there is none now."""
-        self._ready = self.sorted([*self._ready, *self._sorter.get_ready()])
-        return self._ready.pop(0) if self._ready else None
-
-    def done(self, name: CellName) -> None:
-        """Note that a cell has ended, successfully or not."""
-        self._sorter.done(name)
-
-    def sorted(self, names: Sequence[CellName]) -> list[CellName]:
-        return sorted(names, key=self._place.__getitem__)
-
-
 @dataclass
 class Execution:
     """The running part of a build."""
@@ -236,14 +208,22 @@ class Execution:
         self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
-        queue = ReadyQueue(self.graph, stale, self.expected)
+        # Those first that take the longest; baselines last, so that what is compared is seen first.
+        order = sorted(stale, key=lambda name: (is_baseline(self.graph, name), -self.expected.get(name, 0.0)))
+        place = {name: number for number, name in enumerate(order)}
+        sorter = TopologicalSorter({name: place.keys() & self.graph.nodes[name].needs for name in order})
+        sorter.prepare()
+        ready: list[CellName] = []
         measuring: list[CellName] = []
         summaries: list[CellName] = []
         while True:
-            while len(self._running) < self.executor.jobs and (name := queue.pop()) is not None:
+            ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
+            while len(self._running) < self.executor.jobs and ready:
+                name = ready.pop(0)
                 node = self.graph.nodes[name]
                 if self._settle_without_running(name):
-                    queue.done(name)
+                    sorter.done(name)
+                    ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
                 elif node.cell.measures:
                     measuring.append(name)
                 elif any(self.graph.nodes[need].cell.measures for need in node.needs):
@@ -258,7 +238,7 @@ class Execution:
             beside = self.executor.sessions and self.executor.device.kind != "cpu"
             if beside or (measuring and not (self._running or self._running_sessions or summaries)):
                 self._show_results(pool)
-            measuring = self._start_sessions(queue.sorted(measuring), pool)
+            measuring = self._start_sessions(sorted(measuring, key=place.__getitem__), pool)
             if not self._running and not self._running_sessions:
                 return
             done = wait_for([*self._running, *self._running_sessions], first=True)
@@ -266,11 +246,11 @@ class Execution:
                 result = future.result()
                 name = self._running.pop(future)
                 self._commit(name, result)
-                queue.done(name)
+                sorter.done(name)
             for session in [session for session in self._running_sessions if session in done]:
                 session.result()
                 for name in self._close(self._running_sessions.pop(session)):
-                    queue.done(name)
+                    sorter.done(name)
 
     def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
         self.progress.cell_started(str(name))

@@ -17,16 +17,14 @@ from statistics import median
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.records.codec import ignore, read_records, write_records
-from kernels_bench_tools.records.record import Flag, Record, Status
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.cell_outputs import merge_processes, read_outcome
+from kernels_bench_tools.run.cell_outputs import flag_records, merge_processes, read_outcome, read_times
 from kernels_bench_tools.run.process.judge import Turn
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.text import grouped
 
 Times = Mapping[str, Sequence[float]]
 """Sentinel to its milliseconds in one process, in the order they were taken."""
@@ -53,19 +51,6 @@ class Deviation:
         return f"sentinel {self.name!r} took {self.ms:.4g} ms, {change:+.1%} from {self.expected_ms:.4g} ms"
 
 
-def read_times(folder: Path) -> dict[str, list[float]]:
-    """Return the sentinels in the artifacts of one process; empty if its records have none."""
-    longest: dict[tuple[str, str], list[float]] = {}
-    for _, records in _files(folder):
-        for record in records:
-            for name, times in record.sentinels.items():
-                known = longest.setdefault((record.run, name), times)
-                # A record written while its process still runs has the first of the two values only.
-                if len(times) > len(known):
-                    longest[record.run, name] = times
-    return grouped((name, time) for (_, name), times in longest.items() for time in times if time > 0)
-
-
 def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | None]:
     """Return, for each process of a session, the sentinel that deviates the most; None if none does.
 
@@ -86,20 +71,6 @@ def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | 
                 found.append(Deviation(name, value, expected))
         deviations.append(max(found, key=lambda one: abs(one.ms / one.expected_ms - 1), default=None))
     return deviations
-
-
-def flag_records(folder: Path) -> None:
-    """Add ``Flag.SENTINEL`` to the records in the artifacts of a process that have measurements."""
-    for path, records in _files(folder):
-        for record in records:
-            if record.outcome.ran and Flag.SENTINEL not in record.flags:
-                record.flags = [*record.flags, Flag.SENTINEL]
-        write_records(path, records)
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
-    for path in sorted(folder.rglob("*.jsonl")):
-        yield path, read_records(path, on_problem=ignore)
 
 
 def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[CellName, int]]:

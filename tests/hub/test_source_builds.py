@@ -13,10 +13,10 @@ from projects import commit_all, git
 
 from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub import HubStatus, source
+from kernels_bench_tools.hub import HubStatus
 from kernels_bench_tools.hub.build.compilers import Compilers
 from kernels_bench_tools.hub.build.plan import make_plan
-from kernels_bench_tools.hub.source import CudaGeneral, find_source, read_source
+from kernels_bench_tools.hub.source import CudaGeneral, read_source
 from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.records.hub import BuildRequest
 from kernels_bench_tools.records.record import Status
@@ -263,25 +263,6 @@ def test_the_commit_is_that_of_the_sources_own_repository(tmp_path: Path) -> Non
     assert read_source(folder).commit() == (head, True)
 
 
-def test_a_name_is_cloned_and_updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = tmp_path / "upstream"
-    monkeypatch.setattr(source, "_TRANSPORT", "file")
-    make_source(repository / "scale")
-    for factor in (2, 3):
-        make_source(repository / "scale", factor=factor)
-        commit_all(repository)
-        monkeypatch.setattr(source, "_GITHUB", {"kernels-community": str(repository)})
-        found = find_source("kernels-community/scale", tmp_path / "clones")
-        assert f"x * {factor}" in (found.folder / "kernel" / "scale.cpp").read_text()
-        assert found.commit() == (git(repository, "rev-parse", "HEAD").strip(), False)
-
-    monkeypatch.setattr(source, "_GITHUB", {"kernels-community": str(tmp_path / "nothing")})
-    with pytest.raises(KbtError, match="cannot be fetched"):
-        find_source("kernels-community/scale", tmp_path / "clones")
-    with pytest.raises(KbtError, match="not a kernel whose source is known"):
-        find_source("somebody/scale", tmp_path / "clones")
-
-
 CUDA = """\
 [general]
 name = "scale"
@@ -382,5 +363,5 @@ def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
 
     assert (done.returncode, place.load(SCALE).value) == (0, 2)
     assert mistake.returncode == 2
-    assert "no-such: is not a folder" in mistake.stderr
+    assert "no-such/build.toml: cannot be read" in mistake.stderr
     assert "--arch 9.0" in ignored.stderr

@@ -28,6 +28,19 @@ def overlap(one, other):
     return one[0] < other[1] and other[0] < one[1]
 
 
+def test_the_cell_that_took_longest_starts_first_and_a_baseline_last(workspace):
+    def write(more):
+        for name, seconds in {"a": 0.1, "b": 0.7, "c": 0.4}.items():
+            workspace.cell(f"{name}.md", f"import time; time.sleep({seconds}){more}")
+        workspace.cell("base.md", f"import time; time.sleep(1){more}", front="baseline: true")
+
+    write("")
+    workspace.build(jobs=1)
+    write("; print()")
+
+    assert workspace.build(jobs=1).started == ["b.md:a", "c.md:a", "a.md:a", "base.md:a"]
+
+
 def test_a_failed_need_does_not_stop_combine(workspace):
     workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", MEASURING)
     workspace.cell("op/impls/y.md", WRITE, MEASURING)

@@ -19,7 +19,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import update_file, write_atomically, write_struct
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
-from kernels_bench_tools.hub.source import find_source
+from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 from kernels_bench_tools.text import plural
@@ -70,7 +70,7 @@ def main(request: BuildRequest) -> int:
         except BlockingIOError:
             print(f"another kbt hub build writes to {output}; waiting until it ends", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        sources = [find_source(text, output / ".sources") for text in request.sources]
+        sources = [read_source(Path(text).expanduser()) for text in request.sources]
         compilers = find_compilers(request.archs)
         plans = [make_plan(source, request, compilers) for source in sources]
         if request.archs and all(plan.backend != "cuda" for plan in plans):
