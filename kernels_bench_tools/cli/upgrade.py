@@ -14,7 +14,7 @@ from kernels_bench_tools.notebooks.upgrade import (
     apply_changes,
     find_changes,
     find_harness_changes,
-    parse_moment,
+    parse_date,
     write_setting,
 )
 from kernels_bench_tools.text import plural
@@ -41,7 +41,7 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
         _change_harness(project, paths[0] if paths else "", dry_run)
         return
     now = datetime.now(UTC)
-    after = parse_moment(to or f"{now:%Y-%m-%d}", now)
+    after = parse_date(to or f"{now:%Y-%m-%d}", now)
     changes, undated = find_changes(project, paths or [], after)
     if not dry_run:
         apply_changes(changes)

@@ -34,7 +34,7 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.record import Failure, Status
-from kernels_bench_tools.run.cache.entry import RESULT, StoredResult
+from kernels_bench_tools.run.cache.store import RESULT, StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish, outdated
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.process.run import InterruptedBuildError

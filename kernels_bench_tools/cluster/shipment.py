@@ -33,9 +33,8 @@ from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.hub import find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
-from kernels_bench_tools.run.cache.entry import Entry, read_entry
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
-from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cache.store import CellCache, Entry, read_entry
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import CONFIGURATIONS, find_environment
 from kernels_bench_tools.run.environment.variables import forwarded_variables

@@ -48,25 +48,19 @@ class HeaderChange:
     """File within the project, line of the cell and, of a date, what changes."""
 
 
-def parse_moment(text: str, now: datetime) -> str:
-    """Return a date, or a moment with a time zone, as in headers: ``2026-11-20T00:00:00Z``.
+def parse_date(text: str, now: datetime) -> str:
+    """Return the beginning of a day as in headers; a ``ProjectError`` if the text is no date, or later than ``now``.
 
-    One that is malformed, or later than ``now``, is a ``ProjectError``.
+    >>> parse_date("2026-11-20", datetime.now(UTC))
+    '2026-11-20T00:00:00Z'
     """
-    expected = "A date such as 2026-11-20, or a moment such as 2026-11-20T12:00:00Z"
     try:
-        moment = datetime.fromisoformat(text)
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise ProjectError(f"--to {text}", "is not a date", expected) from None
-    if moment.tzinfo is None:
-        if len(text) > len("2026-11-20"):
-            raise ProjectError(f"--to {text}", "has no time zone", expected, "Add a Z for UTC")
-        moment = moment.replace(tzinfo=UTC)
-    moment = moment.astimezone(UTC)
-    if moment > now:
-        what = f"is in the future: it is {now:%Y-%m-%dT%H:%M:%SZ}"
-        raise ProjectError(f"--to {text}", what, "A date whose packages are all published")
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        raise ProjectError(f"--to {text}", "is not a date", "One such as 2026-11-20") from None
+    if day > now:
+        raise ProjectError(f"--to {text}", "is in the future", "A date whose packages are all published")
+    return f"{day:%Y-%m-%d}T00:00:00Z"
 
 
 def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[HeaderChange], int]:

@@ -26,7 +26,7 @@ from kernels_bench_tools.records.build import (
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.outcome import Outcome, cell_status
 from kernels_bench_tools.records.record import Failure, Status
-from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.store import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line

@@ -24,7 +24,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
 from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Flag, Record, Status
-from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
 from kernels_bench_tools.text import grouped
 from kernels_bench_tools.text import size as readable_size
 
@@ -57,7 +57,9 @@ def collect_outputs(
     ``judged`` has the text of files that take the place of the cell's files and folders with these names.
     A full disk is an ``OSError``.
     """
-    folder.mkdir(exist_ok=True)  # a cell may have removed it
+    if folder.is_symlink():  # a cell may have replaced its folder, or removed it
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
     files, collected = dict[str, os.stat_result](), Collected()
     for name, found in _scan(folder, outputs):
         if isinstance(found, str):

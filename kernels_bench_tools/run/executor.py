@@ -25,7 +25,7 @@ from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Ended, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
-from kernels_bench_tools.run.cache.entry import StoredResult
+from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.run.cell import (
     DEFAULT_TIMEOUT_SECONDS,
     FROM_OUTSIDE,

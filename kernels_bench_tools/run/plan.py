@@ -19,9 +19,8 @@ from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.build import BuildOptions, check_workloads
-from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cache.store import CellCache, Entry
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.text import grouped
 

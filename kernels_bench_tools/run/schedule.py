@@ -30,9 +30,8 @@ from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest, harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared, torch_notice

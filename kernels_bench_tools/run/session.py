@@ -18,8 +18,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
-from kernels_bench_tools.run.cache.store import CellCache, process_key
+from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult, process_key
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.cell_outputs import flag_records, merge_processes, read_outcome, read_times
 from kernels_bench_tools.run.process.judge import Turn

@@ -19,7 +19,7 @@ from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.missing import missing_summaries
-from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
+from kernels_bench_tools.run.cache.store import StoredResult, read_entry
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

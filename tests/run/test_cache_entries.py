@@ -14,8 +14,7 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.run.cache.entry import DamagedEntryError, StoredResult, read_entry
-from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cache.store import CellCache, DamagedEntryError, StoredResult, read_entry
 from kernels_bench_tools.run.environment.base import ignore_folder
 
 KEY = 8 * "0123abcd"
@@ -114,7 +113,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.run.cache.entry import StoredResult
+from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.records.record import Status
 cache = CellCache(Path(sys.argv[1]))
 cache.sweep()

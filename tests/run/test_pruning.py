@@ -6,8 +6,7 @@ import time
 import pytest
 
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cache.store import CellCache, process_key
+from kernels_bench_tools.run.cache.store import CellCache, StoredResult, process_key
 
 HALF_MEGABYTE = 500_000
 KEY = 64 * "a"

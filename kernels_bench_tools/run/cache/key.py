@@ -28,7 +28,7 @@ from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_diges
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
-from kernels_bench_tools.run.cache.entry import FORMAT, Entry
+from kernels_bench_tools.run.cache.store import FORMAT, Entry
 from kernels_bench_tools.run.environment.variables import number_variables
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
