@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
-from statistics import fmean
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Checkout
@@ -39,7 +38,6 @@ from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
-from kernels_bench_tools.text import grouped
 
 LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
@@ -375,28 +373,19 @@ class Execution:
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
-SECONDS_PER_BYTE = 2.5e-6
-"""Of the files that a cell reads, such as records that it draws."""
 
 
 def expected_seconds(
     nodes: Sequence[Node], last: Callable[[CellName], Entry | None], processes: int
 ) -> dict[CellName, float]:
-    """Return how long each cell is expected to take: as last time, else as others of its kind, of which there are three."""
-
-    def usual(node: Node) -> tuple[float, float]:
-        """Return the seconds of a cell's kind, and those of the cell."""
-        if node.cell.measures:
-            kind = COMPILING_SECONDS if "torch.compile" in node.cell.code else MEASURING_SECONDS
-            return kind, kind * processes
-        size = sum(path.stat().st_size for path in node.files if path.is_file())
-        return OTHER_SECONDS, OTHER_SECONDS + size * SECONDS_PER_BYTE
-
-    guesses = {node.name: usual(node) for node in nodes}
-    entries = [(name, entry) for name in guesses if (entry := last(name))]
-    known = {name: entry.result.seconds for name, entry in entries if entry.result.exit_code is not None}
-    alike = grouped((guesses[name][0], seconds / guesses[name][1]) for name, seconds in known.items())
-    factor = {kind: fmean(factors) for kind, factors in alike.items()}
-    return {
-        name: known.get(name, seconds * factor.get(kind, 1.0)) for name, (kind, seconds) in guesses.items()
-    }
+    """Return how long each cell is expected to take: as last time, else as others of its kind on two cores."""
+    found = {}
+    for node in nodes:
+        entry, compiles = last(node.name), "torch.compile" in node.cell.code
+        if entry and entry.result.exit_code is not None:
+            found[node.name] = entry.result.seconds
+        elif node.cell.measures:
+            found[node.name] = processes * (COMPILING_SECONDS if compiles else MEASURING_SECONDS)
+        else:
+            found[node.name] = OTHER_SECONDS
+    return found
