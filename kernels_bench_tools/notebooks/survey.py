@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import find_runs, find_unpinned
+from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
@@ -241,9 +241,6 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             what = "the cell has no `[tool.uv] exclude-newer`: later builds may install other packages."
             hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
-    for where in find_unpinned(notebook):
-        what = "get_kernel has no version. That of kernels_bench_tools refuses it; with others the kernel may change."
-        yield where, f"{what} Add one, such as @1."
 
 
 def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, NotebookError]]:
