@@ -13,6 +13,7 @@ from projects import PYTHON, git
 from workspace import MEASURED, MEASURING, WRITE
 
 from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.run import schedule
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.progress import Progress
 
@@ -28,15 +29,15 @@ def overlap(one, other):
     return one[0] < other[1] and other[0] < one[1]
 
 
-def test_the_cell_that_took_longest_starts_first_and_a_baseline_last(workspace):
-    def write(more):
-        for name, seconds in {"a": 0.1, "b": 0.7, "c": 0.4}.items():
-            workspace.cell(f"{name}.md", f"import time; time.sleep({seconds}){more}")
-        workspace.cell("base.md", f"import time; time.sleep(1){more}", front="baseline: true")
-
-    write("")
-    workspace.build(jobs=1)
-    write("; print()")
+def test_the_cell_that_takes_longest_starts_first_and_a_baseline_last(workspace, monkeypatch):
+    seconds = {"a.md": 1.0, "b.md": 3.0, "base.md": 9.0, "c.md": 2.0}
+    for name in seconds:
+        workspace.cell(name, "1", front="baseline: true" if name == "base.md" else "")
+    monkeypatch.setattr(
+        schedule,
+        "expected_seconds",
+        lambda nodes, *_: {one.name: seconds[one.name.notebook] for one in nodes},
+    )
 
     assert workspace.build(jobs=1).started == ["b.md:a", "c.md:a", "a.md:a", "base.md:a"]
 
