@@ -9,14 +9,14 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_500,
+    "kernels_bench_tools": 40_020,
     "kernels_bench_tools/chart": 600,
-    "kernels_bench_tools/cli": 4_060,
+    "kernels_bench_tools/cli": 3_960,
     "kernels_bench_tools/cluster": 580,
-    "kernels_bench_tools/hub": 1_960,
+    "kernels_bench_tools/hub": 1_690,
     "kernels_bench_tools/measure": 7_650,
     "kernels_bench_tools/models": 3_230,
-    "kernels_bench_tools/notebooks": 2_140,
+    "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_450,
     "kernels_bench_tools/records": 2_670,
     "kernels_bench_tools/report": 2_780,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_560,
+    "tests": 30_220,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -28,13 +28,7 @@ VERBS = [verb for verbs in PANELS.values() for verb in verbs]
 _FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
 """Functions whose name is not that of their verb."""
 
-_MODULES = {
-    "import": "importing",
-    "history": "compare",
-    "export": "compare",
-    "init": "new",
-    "prefetch": "hub",
-}
+_MODULES = {"import": "importing", "history": "compare", "export": "compare", "init": "new"}
 """Modules in ``cli`` whose name is not that of their verb."""
 
 _HANDLES_INTERRUPT = {"serve"}
