@@ -320,7 +320,9 @@ def test_variables_that_change_numbers_are_those_of_the_client(workspace, caches
     with (
         started_scheduler(tmp_path) as (_, address),
         started_worker(address, **theirs, XDG_CACHE_HOME=str(caches)),
+        Client(address) as client,
     ):
+        client.wait_for_workers(1, timeout=60)
         for name, value in ours.items():
             monkeypatch.setenv(name, value)
         workspace.build(cluster=address)
