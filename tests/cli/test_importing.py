@@ -36,7 +36,7 @@ def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None
     for name, (_, forward, init) in CANDIDATES.items():
         write_candidates(tmp_path / "candidates" / name, LINEAR, forward, init)
 
-    found = _import(tmp_path, "--candidates", "candidates", "--timeout", "30")
+    found = _import(tmp_path, "--candidates", "candidates", "--timeout", "60")
 
     status = {row["candidate"]: row["status"].replace("disturbed", "ok") for row in found["results"]}
     assert status == {name: expected for name, (expected, *_) in CANDIDATES.items()}
