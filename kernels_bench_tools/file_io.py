@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.own_folders import remove_tree
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST = 2 << 30
@@ -52,8 +53,13 @@ def find_struct(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
-    """Write ``value`` to ``path`` as JSON, as :func:`update_file` does."""
+def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True, below: Path | None = None) -> None:
+    """Write ``value`` to ``path`` as JSON, as :func:`update_file` does.
+
+    In a folder ``below`` that is kbt's own, a folder in place of the file is removed: a cell has made it.
+    """
+    if below and path.is_dir() and not path.is_symlink():
+        remove_tree(path, below)
     update_file(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n", sync=sync)
 
 

@@ -183,7 +183,7 @@ def run_git(
     """
     command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder)]
     # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.
-    trusted = set() if "checkout-index" in arguments else {"system", "global"}
+    trusted = set() if "checkout-index" in arguments else {"system", "global", "command"}
     listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
     reads_content = not {"status", "diff", "checkout-index", "checkout"}.isdisjoint(arguments)
     listed = _start([*command, *listing], {}).stdout.split(b"\0") if reads_content else []
@@ -195,9 +195,12 @@ def run_git(
     drivers = sorted({os.fsdecode(key).rpartition(".")[0] for key in keys})
     settings = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
     settings += [(f"{driver}.required", "false") for driver in drivers]
-    off = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)}
-    off |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)}
-    return _start([*command, *arguments], off | {"GIT_CONFIG_COUNT": str(len(settings)), **variables}, given)
+    count = os.environ.get("GIT_CONFIG_COUNT", "")  # the user's own, which come first
+    first = int(count) if count.isdecimal() else 0
+    off = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings, first):
+        off |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return _start([*command, *arguments], off | variables, given)
 
 
 def _start(

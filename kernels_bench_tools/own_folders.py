@@ -18,14 +18,25 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o700
 
 
-def make_folder(path: Path, below: Path) -> None:
-    """Make ``path`` and its parents as far as ``below``; a ``ProjectError`` if one of them is a link or a file."""
+def make_folder(path: Path, below: Path, *, replace: bool = False) -> None:
+    """Make ``path`` and its parents as far as ``below``; a ``ProjectError`` if one of them is a link or a file.
+
+    With ``replace`` it is removed instead (not its target), and permissions are given back: while a build runs, only
+    cells put something there.
+    """
     current = below
     for part in path.relative_to(below).parts:
         current /= part
         with suppress(FileExistsError):
             current.mkdir()
-        if not stat.S_ISDIR(current.lstat().st_mode):
+        mode = current.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            if replace and mode & _MODE != _MODE:
+                current.chmod(stat.S_IMODE(mode) | _MODE)
+        elif replace:
+            remove_tree(current, below)
+            current.mkdir()
+        else:
             what = "is a symbolic link" if current.is_symlink() else "is not a folder"
             raise ProjectError(str(current), what, "A folder that kbt makes", "Move it away")
 

@@ -19,6 +19,34 @@ def test_a_variable_names_the_commit_and_says_nothing_of_changes(tmp_path, monke
     assert (Checkout(tmp_path).commit, Checkout(tmp_path).dirty) == ("abc123", None)
 
 
+PROGRAMS = (
+    *(
+        "core.pager",
+        "core.editor",
+        "core.sshCommand",
+        "core.askPass",
+        "core.gitProxy",
+        "core.alternateRefsCommand",
+    ),
+    *(
+        "diff.external",
+        "diff.more.command",
+        "diff.more.textconv",
+        "merge.more.driver",
+        "gpg.program",
+        "gpg.ssh.program",
+    ),
+    *(
+        "credential.helper",
+        "uploadpack.packObjectsHook",
+        "interactive.diffFilter",
+        "pager.log",
+        "alias.status",
+    ),
+)
+"""Settings of a repository that name a program."""
+
+
 @pytest.mark.parametrize("name", ["evil", "evil.name=x"])
 def test_no_program_that_a_repository_names_is_started(tmp_path, name, monkeypatch):
     root, ran = tmp_path / "clone", tmp_path / "ran"
@@ -27,6 +55,10 @@ def test_no_program_that_a_repository_names_is_started(tmp_path, name, monkeypat
     (root / "pyproject.toml").write_text("[tool.kbt]\n")
     (root / "n.md").write_text("# Page\n\n```python id=a\nprint(1)\n```\n")
     (root / ".gitattributes").write_text(f"* filter={name}\n")
+    inner = root / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet")
+    git(inner, "commit", "--quiet", "--allow-empty", "--message", "inner")
     git(root, "add", ".")
     git(root, "commit", "--quiet", "--message", "one")
     program = tmp_path / "program"
@@ -41,12 +73,35 @@ def test_no_program_that_a_repository_names_is_started(tmp_path, name, monkeypat
     for kind in ("clean", "smudge", "process"):
         git(root, "config", f"filter.{name}.{kind}", str(program))
     git(root, "config", f"filter.{name}.required", "true")
+    # Also from a file that the configuration includes, for attributes that are not committed, and in a submodule.
+    (root / ".git/more").write_text(f'[filter "more"]\nclean = {program}\nprocess = {program}\n')
+    git(root, "config", "include.path", "more")
+    (root / ".git/info/attributes").write_text("*.toml filter=more diff=more\n")
+    for key in PROGRAMS:
+        git(root, "config", key, str(program))
+    git(root, "config", "log.showSignature", "true")
+    git(inner, "config", "core.fsmonitor", str(program))
+    (inner / "new").touch()
+    (root / "pyproject.toml").write_text("[tool.kbt]\n\n")
     (root / "n.md").write_text((root / "n.md").read_text() + "More.\n")
     ran.unlink(missing_ok=True)
     monkeypatch.delenv("KBT_COMMIT", raising=False)
 
     assert Checkout(root).dirty
-    done = run_kbt(root, "plan", "--since", "HEAD")
+    for command in (["plan", "--since", "HEAD"], ["compare", "HEAD"], ["list"], ["check"]):
+        done = run_kbt(root, *command)
 
-    assert done.returncode == 0, done.stderr
-    assert not ran.exists(), ran.read_text()
+        assert done.returncode == 0, done.stderr
+        assert not ran.exists(), ran.read_text()
+
+
+def test_settings_in_the_users_variables_count(tmp_path, monkeypatch):
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "config", "filter.other.clean", "cat")  # which is switched off in the same way
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "one")
+    (tmp_path / "new").touch()
+    for name, value in {"COUNT": "1", "KEY_0": "status.showUntrackedFiles", "VALUE_0": "no"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    monkeypatch.delenv("KBT_COMMIT", raising=False)
+
+    assert Checkout(tmp_path).dirty is False

@@ -9,12 +9,12 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_020,
+    "kernels_bench_tools": 40_180,
     "kernels_bench_tools/chart": 600,
     "kernels_bench_tools/cli": 3_960,
-    "kernels_bench_tools/cluster": 580,
+    "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_690,
-    "kernels_bench_tools/measure": 7_650,
+    "kernels_bench_tools/measure": 7_660,
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_450,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_230,
+    "tests": 30_450,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -96,18 +96,21 @@ def build_report(
     A long build publishes what it has while it runs, too; ``on_published`` is called after that.
     """
     site = output or project.root / SITE
-    OutputFolder(site).check()  # before cells run
+    folder = OutputFolder(site)
+    folder.check()  # before cells run
+    is_new = output is None and not site.exists()
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
 
         def publish_results(results: BuildRun) -> Published:
-            if output is None and not site.exists():
+            folder.clear_way()
+            if is_new:
                 ignore_folder(site)
             missing = missing_summaries(
                 project.root, results, project.state / "summaries.json", program_key()
             )
             effects = Effects(effect_files(project.root))
-            return publish(project.root, results, site, missing, effects, history)
+            return publish(project.root, results, folder, missing, effects, history)
 
         progress = PlainProgress(verbose=verbose)
 

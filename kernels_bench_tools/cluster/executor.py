@@ -128,7 +128,9 @@ class ClusterExecutor:
 
         while waiting:
             shipment = pack(self._project, self.environment, list(waiting.values()), self._worker)
-            changes = {name: change for name, task in waiting.items() if (change := task.changed_input())}
+            changes = {
+                name: change for name, task in waiting.items() if (change := task.changed_input(False))
+            }
             for name, change in changes.items():
                 fail(name, Status.INVALID, outdated(f"{change} since this build began"))
             if changes:

@@ -227,6 +227,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
     tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
     project = replace(shipment.project, root=tree / _rootless(shipment.project.root))
     state = project.state / "builds" / shipment.attempt
+    state.parent.mkdir(parents=True, exist_ok=True)
     progress, context, cells = ForwardedProgress(send), shipment.context, shipment.cells
     cache = CellCache(state)
     executor = LocalExecutor(
@@ -257,7 +258,13 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
         execution = Execution(
             executor=executor,
             fingerprints=Fingerprints(
-                project, graph, executor.device, executor.environment, executor.identity, *measured
+                project,
+                graph,
+                executor.device,
+                executor.environment,
+                executor.identity,
+                *measured,
+                operator_sources=context.sources,
             ),
             process_counts=[context.processes],
             cache=cache,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -20,8 +19,8 @@ from typing import Any
 from zlib import crc32
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.records.settings import operator_modules, shared_files
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.settings import operator_sources
 
 
 class ReadSource(SourceFileLoader):
@@ -36,16 +35,17 @@ class ReadSource(SourceFileLoader):
 
 
 class ProjectOperators(MetaPathFinder):
-    """The modules in a project's folder, as a package whose ``__path__`` is that folder."""
+    """The modules in a project's folder, as a package whose ``__path__`` is that folder; ``sources`` are its Python files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sources: Mapping[str, bytes]) -> None:
         self.folder = folder
-        self.paths = operator_modules(folder)
+        self._sources = {folder / path: data for path, data in sources.items()}
+        self.paths = {
+            path.stem: path for path in self._sources if path.parent == folder and path.name[0] != "_"
+        }
         """The modules of operators, by the operators' names."""
         # Beneath this package, so that functions that an implementation replaces there are found, too.
         self._package = f"kernels_bench_tools.project_operators_{crc32(bytes(folder)):08x}"
-        shared = [path for path in shared_files(folder) if path.suffix == ".py"]
-        self._sources = {path: read_file(path) for path in (*self.paths.values(), *shared)}
         self._loaded: set[str] = set()
 
     def find_spec(
@@ -96,12 +96,20 @@ class ProjectOperators(MetaPathFinder):
         return f"{shown(path)}:{line}"
 
 
-@cache
-def project_operators(folder: str) -> ProjectOperators:
-    """Return the modules in a folder, as they were when this was first called for it."""
-    found = ProjectOperators(Path(folder))
-    sys.meta_path.insert(0, found)
-    return found
+_found: dict[str, ProjectOperators] = {}
+
+
+def project_operators(folder: str, sources: Mapping[str, bytes] | None = None) -> ProjectOperators:
+    """Return the modules in a folder, as they were when the build began; as they are, for a cell that runs alone.
+
+    Only the process that judges gives ``sources``: a cell's are in its context.
+    """
+    if folder not in _found:
+        path, context = Path(folder), CellContext.load()
+        sources = context.sources if sources is None and context.operators == folder else sources
+        _found[folder] = ProjectOperators(path, operator_sources(path) if sources is None else sources)
+        sys.meta_path.insert(0, _found[folder])
+    return _found[folder]
 
 
 def shown(path: Path) -> str:

@@ -17,7 +17,7 @@ from kernels_bench_tools.file_io import read_file, read_struct
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_modules, shared_files
+from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_sources
 from kernels_bench_tools.text import plural
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
@@ -148,6 +148,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     """Socket of the process that judges the cell; empty if it is judged in its own."""
     operators: str = ""
     """Absolute path of the folder with the project's own operators; empty if there is no project."""
+    sources: dict[str, bytes] | None = None
+    """Its Python files when the build began, which no cell can change, by their paths in it; None if a cell runs alone."""
     effect: EffectRequest | None = None
     """The model in which the cell's implementation is measured, instead of the operator's workloads."""
 
@@ -162,7 +164,10 @@ class CellContext(msgspec.Struct, kw_only=True):
     def provenance(self) -> Provenance:
         """Return the provenance of this cell's records, except for packages, seed and hub kernels."""
         name = self.operator.rpartition("/")[2]
-        digests = _digests(self.operators, name) if name else ("", "")
+        sources = self.sources
+        if name and sources is None:
+            sources = operator_sources(Path(self.operators)) if self.operators else {}
+        digests = (_harness_digest(), _operator_digest(name, sources or {})) if name else ("", "")
         return msgspec.structs.replace(
             self.origin,
             harness=self.origin.harness or harness_version(),
@@ -171,18 +176,23 @@ class CellContext(msgspec.Struct, kw_only=True):
         )
 
 
-@lru_cache
-def _digests(folder: str, operator: str) -> tuple[str, str]:
-    """Return the digests of what measures, and of an operator's module with what it shares; empty for no module."""
-    harness = sha256(
-        b"".join(path.read_bytes() for path in sorted((PACKAGE_FOLDER / "measure").rglob("*.py")))
-    )
-    own = operator_modules(Path(folder)).get(operator) if folder else None
-    module = own or PACKAGE_FOLDER / OPERATORS / f"{operator}.py"
-    files = [module, *(path for path in shared_files(Path(folder)) if own and path.suffix == ".py")]
-    codes = [code_digest(read_file(path).decode(errors="replace")) for path in files if path.is_file()]
+@cache
+def _harness_digest() -> str:
+    """Return the digest of what measures."""
+    files = sorted((PACKAGE_FOLDER / "measure").rglob("*.py"))
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _operator_digest(operator: str, sources: Mapping[str, bytes]) -> str:
+    """Return the digest of an operator's module with what it shares; empty for no module."""
+    built_in = PACKAGE_FOLDER / OPERATORS / f"{operator}.py"
+    if f"{operator}.py" in sources:
+        files = [sources[f"{operator}.py"], *(data for path, data in sources.items() if path.startswith("_"))]
+    else:
+        files = [read_file(built_in)] if built_in.is_file() else []
+    codes = [code_digest(data.decode(errors="replace")) for data in files]
     digest = codes[0] if len(codes) == 1 else sha256("".join(codes).encode()).hexdigest()
-    return harness.hexdigest(), digest if codes else ""
+    return digest if codes else ""
 
 
 @cache

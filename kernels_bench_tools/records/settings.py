@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 def operator_modules(folder: Path) -> dict[str, Path]:
     paths = sorted(path for path in folder.glob("*.py") if path.is_file())
     return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
+
+
+def operator_sources(folder: Path) -> dict[str, bytes]:
+    """Return the Python files of a project's operators that can be read, by their paths in the folder."""
+    found = {}
+    for path in (*operator_modules(folder).values(), *shared_files(folder)):
+        with suppress(OSError):  # which `kbt check` names
+            if path.suffix == ".py":
+                found[path.relative_to(folder).as_posix()] = read_file(path)
+    return found
 
 
 def shared_files(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import filecmp
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,8 +15,15 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable, file_digest, find_struct, read_file, sync_path
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.file_io import (
+    check_writable,
+    file_digest,
+    find_struct,
+    read_file,
+    real_path,
+    sync_path,
+)
+from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.paths import FRONT, REPORT, stays_inside
 
@@ -69,18 +76,26 @@ class Published(msgspec.Struct, kw_only=True):
 class OutputFolder:
     """A folder that holds a site.
 
+    Which of its files no build wrote is read once, before cells run: what is there later in place of a page is replaced.
+
     Raises:
         ProjectError: It is not a folder, holds files but no site, or has a link in place of a folder.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._damaged = False
-        """Whether it is ours, but which of its files are is not known: those that builds write now are replaced."""
+        self._real = real_path(root)
         manifest = self._read()
-        self._ours = {path for path in manifest.files if stays_inside(path)}
-        self._rendered = manifest.made
-        self._check_folders(self._ours)
+        self._ours = {path for path in manifest.files if stays_inside(path)} if manifest else set[str]()
+        self._rendered = manifest.made if manifest else {}
+        # Without a manifest, which of its files are ours is not known: those that builds write now are replaced.
+        others = (path for path in _files(root) if path.partition("/")[0] not in _KEPT) if manifest else ()
+        self._foreign = {*others} - self._ours
+        for folder in _folders(self._ours):
+            if (root / folder).is_symlink():  # files elsewhere would be replaced or removed
+                raise ProjectError(
+                    str(root / folder), "is a symbolic link", "A folder that kbt made", "Remove the link"
+                )
 
     def write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
         """Make the folder hold exactly these files, and those that no build wrote.
@@ -91,14 +106,18 @@ class OutputFolder:
         Raises:
             ProjectError: One of them would replace a file that no build wrote.
         """
-        self._check_folders(files)
-        for path in files.keys() - self._ours:
-            if (self.root / path).exists() and not self._damaged:
-                raise ProjectError(
-                    str(self.root / path),
-                    "is in the way of a page and was not written by kbt",
-                    remedy="Move it away or choose another output folder",
-                )
+        self.clear_way()
+        for folder in _folders([*files, *self._ours]):
+            path = self.root / folder
+            if os.path.lexists(path) and not (_is_folder(path) and os.access(path, os.W_OK | os.X_OK)):
+                self._check(folder in self._foreign, path)
+                make_folder(path, self.root, replace=True)
+        for name in [*files, MANIFEST]:
+            path = self.root / name
+            self._check(name in self._foreign, path)
+            if _is_folder(path):
+                self._check(any(one.startswith(f"{name}/") for one in self._foreign), path)
+                remove_tree(path, self.root)
         remove_tree(self.root / UNFINISHED, self.root)
         (self.root / UNFINISHED).mkdir(parents=True)
         try:
@@ -152,23 +171,26 @@ class OutputFolder:
         self._ours, self._rendered = set(), {}
         return len(removed)
 
-    def _check_folders(self, paths: Iterable[str]) -> None:
-        """Raise a ``ProjectError`` for a folder that is a link: files elsewhere would be replaced or removed."""
-        folders = set[str]()
-        for path in paths:
-            while (path := path.rpartition("/")[0]) and path not in folders:
-                folders.add(path)
-        for folder in sorted(folders):
-            if os.path.islink(self.root / folder):  # noqa: PTH114 - there may be thousands
-                raise ProjectError(
-                    str(self.root / folder), "is a symbolic link", "A folder that kbt made", "Remove the link"
-                )
+    def clear_way(self) -> None:
+        """Make the folder; a link or file that a cell has put in its place is removed."""
+        if real_path(self.root) != self._real or not self.root.is_symlink():
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root, self.root.parent, replace=True)
 
-    def _read(self) -> Manifest:
+    def _check(self, foreign: bool, path: Path) -> None:
+        """Raise a ``ProjectError`` if what is in place of a page or its folder was there before cells ran."""
+        if foreign:
+            raise ProjectError(
+                str(path),
+                "is in the way of a page and was not written by kbt",
+                remedy="Move it away or choose another output folder",
+            )
+
+    def _read(self) -> Manifest | None:
+        """Return the manifest; None if there is none, or it is damaged."""
         if self.root.exists() and not self.root.is_dir():
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
         manifest = find_struct(self.root / MANIFEST, Manifest)
-        self._damaged = manifest is None
         if manifest is None and not any(os.path.lexists(self.root / name) for name in (MANIFEST, UNFINISHED)):
             names = {path.name for path in self.root.glob("*")} - _KEPT
             foreign = sorted(name for name in names if not name.startswith(f".{_IGNORED}."))
@@ -179,7 +201,7 @@ class OutputFolder:
                     "An empty folder or the site of an earlier build",
                     "Choose another output folder or empty this one",
                 )
-        return manifest or Manifest(files=[])
+        return manifest
 
     def _write_manifest(self, files: Iterable[str], rendered: Mapping[str, ManifestEntry]) -> None:
         manifest = Manifest(files=sorted(files), made=dict(sorted(rendered.items())))
@@ -189,12 +211,33 @@ class OutputFolder:
     def _remove(self, paths: Iterable[str]) -> None:
         folders: set[Path] = set()
         for path in paths:
-            (self.root / path).unlink(missing_ok=True)
+            with suppress(IsADirectoryError):  # which a cell has put there
+                (self.root / path).unlink(missing_ok=True)
             folders.update((self.root / path).parents)
         for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
             inside = folder != self.root and folder.is_relative_to(self.root)
             if inside and folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def _folders(paths: Iterable[str]) -> list[str]:
+    """Return the folders in these paths, sorted."""
+    folders = set[str]()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in folders:
+            folders.add(path)
+    return sorted(folders)
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Yield the files and links in a folder."""
+    for folder, folders, names in os.walk(root):
+        links = [name for name in folders if os.path.islink(f"{folder}/{name}")]  # noqa: PTH114
+        yield from (os.path.relpath(f"{folder}/{name}", root) for name in [*names, *links])
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _write_file(root: Path, path: str, content: bytes | Path) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.build import (
     CellRun,
@@ -274,7 +275,9 @@ def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str
 
     A module of the project's own that has such a name is another operator, unless it has workload sets of models, too.
     """
-    settings = find_settings(root)
+    settings = None
+    with suppress(ProjectError):  # a cell has damaged the file meanwhile
+        settings = find_settings(root)
     own = operator_modules(
         root / (settings[1].get("operators", OWN_OPERATORS) if settings else OWN_OPERATORS)
     )

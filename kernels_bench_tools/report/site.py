@@ -114,7 +114,7 @@ def _version(name: str) -> str:
 def publish(
     root: Path,
     build: BuildRun,
-    output: Path,
+    output: Path | OutputFolder,
     summaries: Mapping[str, Summary] | None = None,
     effects: Effects | None = None,
     history: History | None = None,
@@ -123,9 +123,9 @@ def publish(
 
     Pages whose inputs did not change are not rendered again. ``root`` is the project, to which the build's paths are relative;
     ``summaries`` are those of operators whose combine cells wrote none, by folder; ``history`` is what the front page
-    compares with. An ``output`` folder with files that no build wrote is a ``ProjectError``.
+    compares with. ``output`` is as it was before cells ran, if they have; a folder with files that no build wrote is a ``ProjectError``.
     """
-    folder = OutputFolder(output)
+    folder = output if isinstance(output, OutputFolder) else OutputFolder(output)
     site_paths = paths.SitePaths(build.notebooks)
     operators = find_operators(root, site_paths, build.notebooks, summaries)
     artifacts = [
@@ -144,7 +144,7 @@ def publish(
         artifact.path: artifact
         for notebook in build.notebooks
         for artifact in linked_files(root, notebook, build.project.repository)
-        if artifact.path not in site_paths.pages and not artifact.file.is_relative_to(output)
+        if artifact.path not in site_paths.pages and not artifact.file.is_relative_to(folder.root)
     }
     files = {path: artifact.file for path, artifact in linked.items()} | files
     known = {*files, *site_paths.pages.values()}

@@ -62,7 +62,7 @@ def missing_summaries(
             if known.summary and known.summary.devices:
                 found[operator] = known.summary
     if stored and after != before:
-        write_struct(stored, after, sync=False)
+        write_struct(stored, after, sync=False, below=stored.parent)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from kernels_bench_tools.text import size as readable_size
 DEFAULT_TIMEOUT_SECONDS = 900
 """For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload with
 autotuning; with much more, one cell that hangs would hold a device for most of a build."""
+GONE = "its result was removed while this build ran"
 _LISTED_REFUSALS = 10
 _RUN = "run_benchmark"
 """In the code of cells whose files can only be records."""
@@ -65,8 +67,9 @@ class CellTask:
     """Called with each line that it prints."""
     key: str
     """Its key in the cache."""
-    changed_input: Callable[[], str]
-    """Returns the first of the inputs in its key that has changed since, and that it has; empty if none has."""
+    changed_input: Callable[[bool], str]
+    """Returns the first of its inputs that has changed since its key was made, and that it has; empty if none has. Asked
+    with whether it has run."""
 
     @property
     def cell(self) -> Cell:
@@ -254,11 +257,16 @@ def describe_cell(
     )
     if entry is None:
         return run
+    if not entry.exists:
+        run.status, run.reason = Status.INVALID, f"{GONE}. Build again to run it"
+        return run
 
     folder, inside = str(entry.folder), project.relative(entry.folder)
 
     def log(name: str) -> str:
-        return f"{inside}/{name}" if os.stat(f"{folder}/{name}").st_size else ""  # noqa: PTH116 - much faster
+        with suppress(FileNotFoundError):  # another cell has removed it
+            return f"{inside}/{name}" if os.stat(f"{folder}/{name}").st_size else ""  # noqa: PTH116 - much faster
+        return ""
 
     result = entry.result
     outcome = result.outcome or (read_outcome(entry.artifacts) if cell.measures else Outcome())

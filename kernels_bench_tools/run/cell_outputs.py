@@ -293,6 +293,6 @@ def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
         if number > 1:
             line_feed = b"" if not merged or merged.endswith(b"\n") else b"\n"
             merged += line_feed + f"--- process {number} of {processes}\n".encode()
-        merged += log.read_bytes()
-    if any(log.stat().st_size for log in logs):  # an empty log is not shown
+        merged += log.read_bytes() if log.is_file() else b""  # another cell may have removed it
+    if any(log.is_file() and log.stat().st_size for log in logs):  # an empty log is not shown
         path.write_bytes(merged)

@@ -17,6 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
 
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
@@ -38,12 +39,17 @@ from kernels_bench_tools.run.cell import (
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs
-from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_modules, write_script
+from kernels_bench_tools.run.environment.base import (
+    CellEnvironment,
+    Prepared,
+    write_process_script,
+    write_script,
+)
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
+    cache_folder,
     compiler_caches,
     forwarded_variables,
-    user_cache,
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Tail, hide_paths, without_paths
@@ -180,7 +186,7 @@ class LocalExecutor:
         prepared, script = task.prepared, task.node.notebook.script_path(task.cell)
         with self._lock:
             code = self._environment.script(task.cell)
-            write_script(script, code)
+            write_script(script, code, replace=True)
             change = prepared.change(measures=task.cell.measures)
             if not change or prepared.files is None:
                 return prepared
@@ -203,17 +209,18 @@ class LocalExecutor:
         """Run one process of a cell in an empty folder; it measures when it is its turn, by default at once."""
         tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
+            task.draft.make()
             prepared = self._renew(task)
             if prepared.reason:
                 failure = Failure(type="Resolution", msg=prepared.reason)
                 return finish(task, Status.ERROR, failure, transient=not prepared.unsolvable)
             slowed = self._processes.slowed()
-            if changed := task.changed_input():
+            if changed := task.changed_input(False):
                 failure = outdated(f"{changed} since this build began")
                 return finish(task, Status.INVALID, failure, transient=True)
             with temporary_folder(reaper().folder) as folder:
                 result = self._run(task, prepared.python, folder, tail.look, turn)
-            changed = task.changed_input()
+            changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
                 changed = changed or "the cores or the priority of kbt were changed"
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
@@ -225,7 +232,7 @@ class LocalExecutor:
             if prepared.script:  # now: uv's cache may have changed with it
                 self._renew(task)
             remove_tree(task.draft.artifacts, task.draft.folder)
-            task.draft.artifacts.mkdir()
+            task.draft.make()
             failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())
             return finish(
                 task,
@@ -235,9 +242,10 @@ class LocalExecutor:
                 exit_code=result.exit_code,
                 transient=True,
             )
-        except OSError as error:
+        except (OSError, ProjectError) as error:
             if self._stopped.is_set():  # the process that judges has been ended
                 raise InterruptedBuildError from error
+            task.draft.make()
             failure = Failure(type=type(error).__name__, msg=str(error))
             return finish(task, Status.ERROR, failure, transient=True)
 
@@ -249,8 +257,7 @@ class LocalExecutor:
         home.mkdir()
         compiled = folder
         if task.cell.measures:
-            compiled = user_cache() / COMPILED / task.key
-            compiled.mkdir(parents=True, exist_ok=True)
+            compiled = cache_folder(COMPILED, task.key)
             os.utime(compiled)  # its last use
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.effect is None
@@ -266,8 +273,8 @@ class LocalExecutor:
         variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
         script, modules = task.node.notebook.script_path(task.cell), folder / "cells"
         shown = self._project.relative(script.parent)
-        if task.cell.imported:
-            script = write_modules(modules, script, task.cell, python)
+        code = self._environment.script(task.cell)
+        script = write_process_script(modules, script.name, code, task.cell, python)
         process = JudgedProcess(
             turn, judge, Job(context=task.context, device=self._torch_device, token=token_hex())
         )
@@ -292,6 +299,7 @@ class LocalExecutor:
                     append=append,
                     stdin=stdin,
                     waiting=process.waits,
+                    make_folder=task.draft.make,
                 )
             number = -end.code if end.code < 0 else end.code - 128  # as shells report it
             transient = transient or (end.stop is None and number in FROM_OUTSIDE)
@@ -337,9 +345,9 @@ class LocalExecutor:
             if judge is None:
                 own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
                 if script:
-                    state = user_cache() / "judge"
+                    state = cache_folder("judge")
                     path = state / "scripts" / f"{sha256(script.encode()).hexdigest()[:32]}.py"
-                    write_script(path, script)
+                    write_script(path, script, replace=True)
                     made = self._environment.prepare(path, state, own / "environment", self._processes)
                     if made.reason or not (site := find_packages(made.python)):
                         raise OSError(

@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import find_struct, write_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.device import Device, hardware_id
 from kernels_bench_tools.run.environment.base import ignore_folder
-from kernels_bench_tools.run.environment.variables import user_cache
+from kernels_bench_tools.run.environment.variables import cache_folder
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.text import slugify
@@ -43,10 +42,6 @@ def project_lock(project: Project, progress: Progress) -> AbstractContextManager
     would replace results, or remove them from the cache.
     """
     ignore_folder(project.state)
-    if (project.state / _LOCK).is_symlink():
-        raise ProjectError(
-            str(project.state / _LOCK), "is a symbolic link", "A file that kbt makes", "Remove it"
-        )
     return _held(
         project.state / _LOCK, project, "another build is running", "waiting for it to end", progress
     )
@@ -69,7 +64,7 @@ def device_lock(
 
     If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
-    path = user_cache() / "locks" / f"{slugify(hardware_id(device))}.lock"
+    path = cache_folder("locks") / f"{slugify(hardware_id(device))}.lock"
     what = f"another build is measuring on {device.slug}"
     return _held(path, project, what, "waiting until the device is free", progress, stopped)
 
@@ -83,7 +78,8 @@ def _held(
     progress: Progress,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() or path.is_dir():
+        remove_tree(path, path.parent)
     lock, described = FileLock(path, is_singleton=True), path.with_name(f"{path.name}.owner")
     waited = False
     while True:

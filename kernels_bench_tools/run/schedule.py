@@ -329,6 +329,7 @@ class Execution:
             process=process,
             processes=self.process_counts[-1] if cell.measures else 1,
             operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
+            sources=self.fingerprints.operator_sources if cell.measures else None,
             effect=self.fingerprints.effect if cell.measures else None,
         )
         return CellTask(
@@ -342,12 +343,15 @@ class Execution:
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
             key=self._keys.get(node.name, ""),
-            changed_input=lambda: self.fingerprints.changed_input(node, self._keys[node.name], self.seen),
+            changed_input=lambda ran: self.fingerprints.changed_input(
+                node, self._keys[node.name], self.seen, ran=ran
+            ),
         )
 
     def _draft(self, name: CellName) -> Draft:
         if name not in self._drafts:
             self._drafts[name] = self.cache.draft()
+        self._drafts[name].make()
         return self._drafts[name]
 
     def _without_result(self, name: CellName, status: Status, reason: str) -> Entry:

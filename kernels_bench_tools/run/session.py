@@ -118,6 +118,7 @@ class Session:
     _records: dict[tuple[CellName, int], dict[Path, bytes]] = field(default_factory=dict)
     """The files of records of each process: another cell of the session could change them on the disk."""
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
+    _over: set[CellName] = field(default_factory=set)
 
     @property
     def _limit(self) -> float:
@@ -190,7 +191,6 @@ class Session:
         for cell in self.names:
             try:
                 for process in self._runs[cell]:
-                    self._restore(cell, process)
                     if why := deviations.get((cell, process)):
                         self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
                         flag_records(self._runs[cell][process].artifacts)
@@ -217,6 +217,7 @@ class Session:
                 self.progress.note(
                     f"{self._label(cell, process)}: another cell changed {path.name}; restored"
                 )
+                path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, data)
 
     def unfinished(self) -> dict[CellName, list[Path]]:
@@ -270,20 +271,21 @@ class Session:
         files = run.artifacts.rglob("*.jsonl")
         self._records[cell, process] = {path: path.read_bytes() for path in files if path.is_file()}
         self._seconds[cell] += run.result.seconds
+        unsupported = read_outcome(run.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
+        if run.result.status is not Status.OK or unsupported:
+            self._over.add(cell)
         ended = sum(len(runs) for runs in self._runs.values())
         waits = self.processes > 1 and ended < len(self.nodes) * self.processes
         self.progress.process_ended(str(cell), waits)
 
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""
-        return any(
-            run.result.status is not Status.OK
-            or read_outcome(run.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
-            for run in self._runs[cell].values()
-        )
+        return cell in self._over
 
     def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
         keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]
+        for key in keys:
+            self._restore(*key)
         times = [read_times(self._runs[cell][process].artifacts) for cell, process in keys]
         found = zip(keys, find_deviations(times, self._limit), strict=True)
         return {key: deviation for key, deviation in found if deviation is not None}

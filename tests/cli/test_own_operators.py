@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import once_per_run, run_kbt
+from projects import contents, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.codec import read_records
@@ -29,6 +29,15 @@ try:
     run_benchmark("softmax", lambda x: 3 * x)
 finally:
     path.write_text(before)
+""",
+    # What it leaves is there while all others run.
+    "changes": HEAD
+    + """
+folder = Path(json.load(open(os.environ["KBT_CONTEXT"]))["operators"])
+(folder / "softmax.py").write_text("OPERATOR = 1")
+(folder / "_planted.py").write_text("")
+(folder / "layer_norm.py").write_text("1 / 0")
+run_benchmark("softmax", lambda x: 3 * x)
 """,
     "own": HEAD
     + """
@@ -58,7 +67,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"```python id=benchmark outputs=broken.jsonl\n{HEAD}run_benchmark('broken', abs)\n```\n"
         )
         (project / "operators" / "broken.py").write_text("import torch\n\n1 / 0\n")
+        sources = contents(project / "operators")
         done = run_kbt(project, "build", *SMOKE)
+        for path in (project / "operators").glob("*.py"):
+            path.unlink()
+        for name, data in sources.items():
+            (project / "operators" / name).write_bytes(data)
         (project / "said.txt").write_text(done.stdout + done.stderr)
         assert "site/index.html" in done.stdout, done.stderr
         (project / "run.json").write_text(run_kbt(project, "run", "softmax/mine", *SMOKE, "--json").stdout)
@@ -106,6 +120,14 @@ def test_a_cell_is_not_judged_by_what_it_makes_of_its_operator(
     found = record(own, name)
 
     assert (found.status, found.judged) == (status, judged)
+
+
+def test_a_cell_that_changes_the_projects_operators_has_no_result(own: Path) -> None:
+    found = record(own, "changes")
+
+    assert found.status is Status.INVALID
+    assert found.err
+    assert "source of operators/softmax.py changed while it ran" in found.err.msg
 
 
 def test_an_operator_that_cannot_be_imported_is_one_line_with_its_place(own: Path) -> None:

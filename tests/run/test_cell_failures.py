@@ -139,9 +139,11 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
 
 
 SHARED = Path("/dev/shm")
+OURS = f"kbt-test-{os.getpid()}"
+"""In the names of files there: other programs make some, too."""
 USE_SHARED_MEMORY = """
-import glob, mmap, time
-while len(names := glob.glob("/dev/shm/kbt-[ab]-*")) < 2: time.sleep(0.01)
+import glob, mmap, sys, time
+while len(names := glob.glob(f"/dev/shm/{sys.argv[1]}-[ab]-*")) < 2: time.sleep(0.01)
 held = [open(name, "r+b") for name in sorted(names)]
 mapped = mmap.mmap(held[1].fileno(), 0)
 held[1].close()
@@ -153,17 +155,16 @@ MEMORY = {
         "for _ in range(2):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n"
         "        x = fill(160); time.sleep(600)"
     ),
-    "a closed file in /dev/shm": "os.makedirs(f'/dev/shm/{os.getpid()}/a'); put(f'/dev/shm/{os.getpid()}/a/b')",
-    "a removed file": "p = f'/dev/shm/{os.getpid()}'; f = put(p); f = open(p); os.remove(p)",
+    "a closed file in /dev/shm": "os.makedirs(f'{ours}/a'); put(f'{ours}/a/b')",
+    "a removed file": "p = ours; f = put(p); f = open(p); os.remove(p)",
     "a file without a name": "m = os.memfd_create('m'); [os.write(m, fill(1)) for _ in range(320)]",
     "shared pages": "import mmap; m = mmap.mmap(-1, 320 << 20); m.write(fill(320))",
 }
 
 
 def test_memory_over_the_limit_is_oom_with_the_size(workspace):
-    before = set(SHARED.iterdir())
     head = (
-        "import os, time\nprint('filling', flush=True)\nfill = lambda size: bytearray(b'x') * (size << 20)\n"
+        f"import os, time\nours = f'/dev/shm/{OURS}-{{os.getpid()}}'\nprint('filling', flush=True)\nfill = lambda size: bytearray(b'x') * (size << 20)\n"
         "def put(path):\n    with open(path, 'wb') as f:\n        for _ in range(320): f.write(fill(1)); time.sleep(0.002)\n"
     )
     for number, code in enumerate(MEMORY.values()):
@@ -174,26 +175,25 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
         run = workspace.result(f"{number}.md")
         assert run.status == "oom", way
         assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason), way
-    assert set(SHARED.iterdir()) <= before
+    assert not list(SHARED.glob(f"{OURS}*"))
 
 
 def test_shared_memory_that_a_cell_left_is_removed_unless_another_process_uses_it(workspace):
-    before = set(SHARED.iterdir())
     code = (
-        "import os, time\nfiles = [open(f'/dev/shm/kbt-{n}-{os.getpid()}', 'w') for n in 'abc']\n"
+        f"import os, time\nfiles = [open(f'/dev/shm/{OURS}-{{n}}-{{os.getpid()}}', 'w') for n in 'abc']\n"
         "for file in files: file.write('x'); file.flush()\nprint(os.getpid()); time.sleep(1)"
     )
-    with subprocess.Popen([PYTHON, "-c", USE_SHARED_MEMORY]) as user:
-        other = SHARED / f"other-{user.pid}"
+    with subprocess.Popen([PYTHON, "-c", USE_SHARED_MEMORY, OURS]) as user:
+        other = SHARED / f"{OURS}-other"
         workspace.write("n.md", f"```python id=a\n{code}\n```\n")
         building = threading.Timer(0.5, other.touch)  # by a program that kbt has not started
         building.start()
         workspace.build()
         run = workspace.result("n.md")
-        used = {SHARED / f"kbt-{name}-{workspace.text(run.stdout).strip()}" for name in "ab"}
+        used = {SHARED / f"{OURS}-{name}-{workspace.text(run.stdout).strip()}" for name in "ab"}
 
         assert run.status == "ok"
-        assert set(SHARED.iterdir()) - before == {*used, other}
+        assert {*SHARED.glob(f"{OURS}*")} == {*used, other}
         for path in (*used, other):
             path.unlink()
         user.kill()

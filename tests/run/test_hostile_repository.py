@@ -1,10 +1,11 @@
 """A repository that was just cloned may contain anything where kbt keeps its files: nothing outside changes."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from projects import run_kbt, wait_until
+from projects import PYTHON, run_kbt, wait_until
 
 CELL = "# Page\n\n```python id=a\nprint(1)\n```\n"
 BUILD = ("build", "--env", "current")
@@ -154,3 +155,20 @@ def test_folders_that_a_cell_nested_thousands_deep_do_not_stop_any_build(clone: 
 
     assert done.returncode == 0, done.stderr
     assert wait_until(lambda: not list(temporary.glob("kbt-*")))
+
+
+def test_no_file_of_a_clone_is_imported_by_kbt_or_in_place_of_a_package(clone: Path) -> None:
+    ran = clone.parent / "ran"
+    for name in ("sitecustomize", "usercustomize", "conftest", "msgspec", "jinja2", "typer", "torch", "json"):
+        for folder in (clone, clone / ".kbt/cells", clone / "op/impls"):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write(__file__)\n")
+    (clone / "matplotlibrc").write_text("backend: module://conftest\n")
+    (clone / ".netrc").write_text("machine x login y password z\n")
+    (clone / "n.md").write_text(CELL.replace("print(1)", "import json, msgspec"))
+
+    for command in (("list",), ("check",), ("plan",), BUILD, ("clean",)):
+        # As the installed command: `python -m` alone looks into the current folder.
+        start = [PYTHON, "-P", "-m", "kernels_bench_tools", *command]
+        assert subprocess.run(start, cwd=clone, check=False).returncode == 0
+        assert not ran.exists(), ran.read_text()

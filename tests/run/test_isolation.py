@@ -260,3 +260,17 @@ def test_a_result_measured_while_the_harness_was_edited_is_not_stored(tmp_path):
     assert "✓ layer_norm/impls/slow.md:a" in again
     build(edit=False)
     assert not started.exists()
+
+
+def test_a_module_that_a_cell_puts_beside_scripts_is_imported_by_no_other_cell(workspace):
+    plant = f"""
+import pathlib
+for name in ("colorsys", "sitecustomize", "usercustomize"):
+    pathlib.Path({str(workspace.root)!r}, f"op/impls/.kbt/cells/{{name}}.py").write_text("print('planted')")
+"""
+    workspace.cell(A, WRITE + plant, MEASURING)
+    workspace.cell(B, "import colorsys\n" + WRITE, MEASURING)
+    workspace.build()
+
+    assert [workspace.result(name).status for name in (A, B)] == ["ok", "ok"]
+    assert not workspace.result(B).stdout

@@ -1,6 +1,7 @@
 """No process outlives the build that started it, however either of them ends."""
 
 import os
+import shutil
 import signal
 import subprocess
 
@@ -8,7 +9,7 @@ import psutil
 import pytest
 from projects import PYTHON, survivors, wait_until
 
-from kernels_bench_tools.run.process.reaper import is_abandoned, owner_name
+from kernels_bench_tools.run.process.reaper import is_abandoned, reaper
 
 BUILD = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
 ESCAPES = """
@@ -98,13 +99,20 @@ def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, folder,
     assert wait_until(lambda: not survivors(seconds))
 
 
-def test_an_owner_is_abandoned_only_if_it_is_known_to_have_ended():
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    pid, started, namespace = owner_name().split("-")
+def test_an_owner_is_abandoned_only_if_it_is_known_to_have_ended(folder):
+    owner = reaper()
+    ended, other = folder / "kbt-build-ended", folder / "mine"
+    for path in (ended, other):
+        path.mkdir()
 
-    assert not is_abandoned(owner_name())
-    assert is_abandoned(f"{ended.pid}-{started}-{namespace}")
-    assert is_abandoned(f"{pid}-1-{namespace}")
-    assert not is_abandoned(f"{ended.pid}-{started}-1")
-    assert not is_abandoned("anything else")
+    assert is_abandoned(str(ended))
+    for name in (owner.owner, str(other), f"{folder}/kbt-build-elsewhere", ended.name, "anything else"):
+        assert not is_abandoned(name)
+
+
+def test_a_folder_that_a_cell_has_removed_is_made_again_and_stays_locked():
+    owner = reaper()
+    shutil.rmtree(owner.folder)
+
+    assert owner.folder.is_dir()
+    assert not is_abandoned(owner.owner)

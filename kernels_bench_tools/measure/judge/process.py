@@ -33,7 +33,7 @@ from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator, load_operators
-from kernels_bench_tools.measure.project_operators import ReadSource
+from kernels_bench_tools.measure.project_operators import ReadSource, project_operators
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, make_record, measure_task
 from kernels_bench_tools.measure.trial import Trial
@@ -84,6 +84,8 @@ class _Judge:
     def judge(self, job: Job) -> None:
         """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
         if not self._sessions:  # before the first cell starts, which could edit what is imported
+            if job.context.sources is not None:
+                project_operators(job.context.operators, job.context.sources)
             load_operators(job.context.operators)
             with suppress(Exception):  # is told to the cell
                 self._session(job.device)

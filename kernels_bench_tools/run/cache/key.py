@@ -27,7 +27,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_digest
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
-from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
+from kernels_bench_tools.records.settings import OPERATORS, operator_sources, shared_files
 from kernels_bench_tools.run.cache.store import FORMAT, Entry
 from kernels_bench_tools.run.environment.variables import number_variables
 
@@ -60,6 +60,16 @@ class Fingerprints:
     _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
     _sources: dict[tuple[object, ...], str] = field(default_factory=dict, init=False)
     """Digests of local packages, each computed once."""
+    operator_sources: dict[str, bytes] | None = None
+    """The Python files of the project's own operators when the build began, which cells get; None for this package's."""
+    _on_disk: dict[str, bytes] = field(default_factory=dict, init=False)
+    """The same, as the last cell that measured has left them."""
+
+    def __post_init__(self) -> None:
+        folder = self.project.operators_folder
+        if folder != self.package / PACKAGE / OPERATORS:
+            self._on_disk = operator_sources(folder)
+            self.operator_sources = self._on_disk if self.operator_sources is None else self.operator_sources
 
     def keys(self, node: Node, results: Mapping[CellName, Entry], counts: Sequence[int]) -> list[str]:
         """Return the keys of a cell whose needs have ``results``; if it measures, one for each number of processes."""
@@ -93,11 +103,18 @@ class Fingerprints:
         values = self._values(node, processes)
         values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
         values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
-        values |= {name: module_digest(path) for name, path in self._operator_files(node).items()}
+        operators = self.project.operators_folder
+        for name, path in self._operator_files(node).items():
+            values[name] = module_digest(
+                path, (self.operator_sources or {}).get(path.relative_to(operators).as_posix())
+            )
         return {name: _digest(value) for name, value in values.items()}
 
-    def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry]) -> str:
-        """Return which file or folder of a cell's key has changed since ``key`` was made; empty if none has."""
+    def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry], *, ran: bool) -> str:
+        """Return which file or folder of a cell's key has changed since ``key`` was made; empty if none has.
+
+        For a cell that measures and has ``ran``, also which of the project's operators, which others get as they were.
+        """
         known, fresh = self.parts_of(key), replace(self)  # a new one has no cached digests of sources
         try:
             found = fresh.own_parts(node)
@@ -105,6 +122,11 @@ class Fingerprints:
                 for artifact, digest in results[name].result.artifacts.items():
                     if file_digest(results[name].artifacts / artifact) != digest:
                         return f"{artifact} of {name} changed"
+            if ran and node.cell.measures and self.operator_sources is not None:
+                before, self._on_disk = self._on_disk, operator_sources(self.project.operators_folder)
+                for path in {**before, **self._on_disk}:
+                    if before.get(path) != self._on_disk.get(path):
+                        return f"{SOURCE}{self.project.operators}/{path} changed"
         except OSError as error:
             return f"{error.filename} cannot be read ({error.strerror})"
         names = {**known, **found}  # a module that was removed is only known
@@ -195,12 +217,16 @@ class Fingerprints:
         of_package = {path / PACKAGE / OPERATORS for _, path, _ in self._source_digests(node)}
         if not node.cell.measures or folder in of_package:
             return {}
-        modules, name = operator_modules(folder), node.notebook.operator.rpartition("/")[2]
+        sources = self.operator_sources or {}
+        modules = {path.removesuffix(".py"): folder / path for path in sources if path[0] != "_"}
+        name = node.notebook.operator.rpartition("/")[2]
         if name not in modules and (self.package / PACKAGE / OPERATORS / f"{name}.py").is_file():
             return {}
         # If the cell's folder is not named like an operator's module, the cell may use any of them.
         paths = [modules[name]] if name in modules else list(modules.values())
-        paths += shared_files(folder) if paths else []
+        if paths:
+            paths += [folder / path for path in sources if path[0] == "_"]
+            paths += [path for path in shared_files(folder) if path.suffix != ".py"]
         return {f"{SOURCE}{self.project.relative(path)}": path for path in paths}
 
 
@@ -225,11 +251,13 @@ _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 
 
-def module_digest(path: Path) -> str:
-    """Return the digest of a file; of a Python module, that of its code without comments."""
+def module_digest(path: Path, data: bytes | None = None) -> str:
+    """Return the digest of a file, with ``data`` if that was read; of a Python module, that of its code without comments."""
     if path.suffix == ".py":
+        data = read_file(path) if data is None else data
         with suppress(UnicodeDecodeError):
-            return code_digest(read_file(path).decode())
+            return code_digest(data.decode())
+        return hashlib.sha256(data).hexdigest()
     return file_digest(path)
 
 

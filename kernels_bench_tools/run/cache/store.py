@@ -105,6 +105,11 @@ class Entry(_EntryFolder):
         return self.folder.name
 
     @property
+    def exists(self) -> bool:
+        """Whether no cell of this build has removed it."""
+        return os.path.isdir(self.folder)  # noqa: PTH112 - much faster
+
+    @property
     def failed(self) -> bool:
         """Whether the cell, or one of its workloads, is wrong or failed."""
         found = self.result.outcome.reasons if self.result.outcome else {}
@@ -115,7 +120,17 @@ class Entry(_EntryFolder):
         return not self.result.transient and not (retry_failed and self.failed)
 
 
+@dataclass(frozen=True)
 class Draft(_EntryFolder):
+    root: Path
+    """The project's folder."""
+
+    def make(self) -> None:
+        """Make the folders and logs unless they are there: a cell may remove the project's state."""
+        make_folder(self.artifacts, self.root, replace=True)
+        for log in LOGS:
+            (self.folder / log).touch()
+
     def finish(self, result: StoredResult) -> bool:
         """Write the result and the list of digests; return whether the entry has been synced to the disk."""
         digests = dict(_digests(self.folder))
@@ -250,13 +265,15 @@ class CellCache:
         self.grew = False
         """Whether an entry was added."""
         self._note = note
+        self._number = 0
+        """The inode of the folder of entries."""
         self._last_path = state / "last.json"
         self._last = find_struct(self._last_path, _LastResults) or _LastResults()
         self._known: dict[str, Entry] = {}
 
     def find(self, key: str, cell: CellName | None = None) -> Entry | None:
         """Return the entry of this key; None if there is none, or, with a message about ``cell``, it is damaged."""
-        if key in self._known:
+        if key in self._known and self._known[key].exists:
             return self._known[key]
         if key in self.damaged:
             return None
@@ -285,7 +302,8 @@ class CellCache:
         """Make ``entry`` the last result of a cell, and the most recently used entry."""
         self._last.keys[str(cell)] = entry.key
         # The modification time of the folder is the time of the last use: files of an entry never change.
-        os.utime(entry.folder)
+        with suppress(FileNotFoundError):  # a cell has removed it
+            os.utime(entry.folder)
 
     def forget_all_but(self, cells: Iterable[CellName]) -> None:
         names = {str(cell) for cell in cells}
@@ -293,17 +311,15 @@ class CellCache:
 
     def save_last(self) -> None:
         self._last.keys = dict(sorted(self._last.keys.items()))
-        write_struct(self._last_path, self._last)
+        write_struct(self._last_path, self._last, below=self.state)
 
     def draft(self) -> Draft:
         """Return an empty entry; a full or read-only disk is a ``ProjectError``."""
         with self._writing():
+            draft = Draft(self._unused_path(), self.state.parent)
+            draft.make()
             ignore_folder(self.state)
-            make_folder(self.folder, self.state)
-            draft = Draft(self._unused_path())
-            draft.artifacts.mkdir(parents=True)
-            for log in LOGS:
-                (draft.folder / log).touch()
+            self._number = self._number or self.folder.stat().st_ino
             return draft
 
     def discard_drafts(self) -> None:
@@ -319,6 +335,11 @@ class CellCache:
             raise ValueError(f"{key} is not a key")
         final, replaced = self.folder / key, self.folder / f"{key}{_REPLACED_SUFFIX}"
         with self._writing():
+            draft.make()
+            if self._number != (number := self.folder.stat().st_ino):
+                self._number = number
+                what = f"{self.folder} was removed before it ended. The next build runs the cells whose results are lost"
+                self._note(f"{result.cell}: {what}")
             synced = draft.finish(result)
             if os.path.lexists(final):  # `sweep` undoes this if the build is killed before the next step
                 self._remove(replaced.name)
@@ -335,12 +356,7 @@ class CellCache:
 
     def sweep(self) -> None:
         """Remove what killed builds left unfinished, and old processes of sessions that were never resumed."""
-        for folder in (self.state, self.folder):
-            if folder.is_symlink():
-                what, expected = "is a symbolic link", "A folder that kbt makes"
-                raise ProjectError(
-                    str(folder), what, expected, "Remove the link: kbt removes old results there"
-                )
+        make_folder(self.folder, self.state.parent)  # kbt removes old results there: a link is an error
         self.discard_drafts()
         compiled = user_cache() / COMPILED
         for folder in list(compiled.iterdir()) if compiled.is_dir() else ():

@@ -30,6 +30,7 @@ from kernels_bench_tools.notebooks.header import (
     needs_old_python,
     path_sources,
     read_header,
+    split_header,
     uv_settings,
     with_header,
 )
@@ -281,26 +282,27 @@ def _header(script: Path) -> dict[str, Any]:
     return {}
 
 
-def write_script(path: Path, text: str) -> None:
-    """Write a cell's script unless it is up to date, and make git ignore its folder."""
+def write_script(path: Path, text: str, *, replace: bool = False) -> None:
+    """Write a cell's script unless it is up to date, and make git ignore its folder; for ``replace`` see :func:`make_folder`."""
     state = path.parent.parent
+    state.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, state.parent, replace=replace)
     ignore_folder(state)
-    make_folder(path.parent, state)
     update_file(path, text.encode())
 
 
-def write_modules(folder: Path, script: Path, cell: Cell, python: str) -> Path:
-    """Write a cell's script beside the cells that it imports; return its path.
+def write_process_script(folder: Path, name: str, text: str, cell: Cell, python: str) -> Path:
+    """Write a cell's script, and the cells that it imports, into a folder of this process alone; return its path.
 
-    A module that its environment has is not replaced.
+    Python looks for modules there first. One that its environment has is not replaced.
     """
     folder.mkdir()
     (site,) = [*Path(python).parents[1].glob("lib/python*/site-packages")][:1] or [folder]
-    for name, code in cell.imported.items():
-        if not (site / name).exists() and not (site / f"{name}.py").exists():
-            (folder / f"{name}.py").write_text(code + "\n", encoding="utf-8")
-    shutil.copyfile(script, folder / script.name)
-    return folder / script.name
+    for module, code in cell.imported.items():
+        if not (site / module).exists() and not (site / f"{module}.py").exists():
+            (folder / f"{module}.py").write_text(code + "\n", encoding="utf-8")
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
 
 
 def ignore_folder(folder: Path) -> None:
@@ -345,6 +347,7 @@ _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
 # Settings of uv that never contain a path. A header with others is not shared.
 _WITHOUT_PATHS = {"exclude-newer", "exclude-newer-package", "index-strategy", "prerelease", "resolution"}
 _SOURCE_KEYS = {"branch", "editable", "git", "marker", "package", "path", "rev", "subdirectory", "tag", "url"}
+_PATH = re.compile(r"""(\bpath\s*=\s*)("[^"\\\n]*"|'[^'\n]*')""")
 CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-versions")
 """Files that change what uv resolves, if they are in a folder between a cell and the project's root."""
 
@@ -370,59 +373,27 @@ def _has_own_settings(folder: Path, root: Path) -> bool:
 
 
 def _portable(code: str, folder: Path) -> str | None:
-    """Return a script with the header of ``code`` that is valid in any folder; None if that is not possible."""
+    """Return the header of ``code`` so that it is valid in any folder, as a script; None if that is not possible."""
     try:
         header = read_header(code) or {}
     except ValueError:
         return None
-    settings = uv_settings(header)
-    sources = settings.get("sources", {})
+    settings, dependencies = uv_settings(header), header.get("dependencies", [])
     if header.keys() - _UNDERSTOOD or settings.keys() - _WITHOUT_PATHS - {"sources"}:
         return None
-    dependencies = header.get("dependencies", [])
-    if not isinstance(sources, dict) or not all(_is_portable(one) for one in dependencies):
+    # A path, or a variable, in a requirement
+    if any("$" in str(one) or ("@" in str(one) and "://" not in str(one)) for one in dependencies):
         return None
-    try:
-        settings = {**settings, "sources": {name: _absolute(one, folder) for name, one in sources.items()}}
-        lines = [
-            f"{key} = {_toml(header[key])}" for key in ("requires-python", "dependencies") if key in header
-        ]
-        lines += ["[tool.uv]", *(f"{key} = {_toml(value)}" for key, value in sorted(settings.items()))]
-    except ValueError:
+    sources = settings.get("sources", {})
+    if not isinstance(sources, dict):
         return None
-    return "# /// script\n" + "".join(f"# {line}\n" for line in lines) + "# ///\n"
+    listed = [one for some in sources.values() for one in (some if isinstance(some, list) else [some])]
+    for one in listed:
+        if not isinstance(one, dict) or one.keys() - _SOURCE_KEYS or "://" not in str(one.get("git", "://")):
+            return None
 
+    def absolute(found: re.Match[str]) -> str:
+        return found[1] + json.dumps(os.path.normpath(folder / found[2][1:-1]))
 
-def _is_portable(dependency: object) -> bool:
-    return (
-        isinstance(dependency, str)
-        and "$" not in dependency
-        and ("@" not in dependency or "://" in dependency)
-    )
-
-
-def _absolute(source: Any, folder: Path) -> Any:
-    """Return an entry of ``tool.uv.sources`` with an absolute path."""
-    if isinstance(source, list):
-        return [_absolute(one, folder) for one in source]
-    if not isinstance(source, dict) or source.keys() - _SOURCE_KEYS:
-        raise ValueError("a source that may depend on the folder")
-    if "git" in source and "://" not in str(source["git"]):
-        raise ValueError("a local repository")
-    if "path" not in source:
-        return source
-    return {**source, "path": os.path.normpath(folder / str(source["path"]))}
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML in one line."""
-    if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{_toml(str(key))} = {_toml(one)}" for key, one in sorted(value.items())) + "}"
-        )
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    # Strings and booleans are written alike in JSON and TOML.
-    if isinstance(value, bool) or (isinstance(value, str) and value.isprintable()):
-        return json.dumps(value, ensure_ascii=False)
-    raise ValueError(f"{value!r} is not supported")
+    content, count = _PATH.subn(absolute, split_header(code)[1])
+    return f"# /// script\n{content}# ///\n" if count == sum("path" in one for one in listed) else None

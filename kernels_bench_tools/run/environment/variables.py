@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.own_process import is_credential
 from kernels_bench_tools.text import words
 
@@ -65,6 +66,13 @@ def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def user_cache() -> Path:
     return _cache_home(os.environ) / "kbt"
+
+
+def cache_folder(*names: str) -> Path:
+    """Make a folder in the user's cache; what a cell has put in its place is removed."""
+    user_cache().mkdir(parents=True, exist_ok=True)
+    make_folder(user_cache().joinpath(*names), user_cache(), replace=True)
+    return user_cache().joinpath(*names)
 
 
 def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:

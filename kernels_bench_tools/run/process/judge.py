@@ -84,6 +84,7 @@ class Judge:
         self._start()
 
     def _start(self) -> None:
+        self._log.parent.mkdir(parents=True, exist_ok=True)  # a cell may have removed it
         Path(self.socket).unlink(missing_ok=True)
         with self._log.open("wb") as log:
             self._process = start_session(

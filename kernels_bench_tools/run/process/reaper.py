@@ -1,14 +1,16 @@
 """Ends everything that a build started, also when the build itself is killed.
 
 A process can leave its session and outlive its parent, but the system then makes it a child of this process, which is
-a subreaper. Should ``kbt`` be killed, what it started is found by the variable ``KBT_OWNER``, which children inherit. This
-module is also a program, started once per build: it waits for the end of ``kbt`` on a pipe, kills what is left and
-removes the build's temporary folder. If it was killed as well, the next build does both.
+a subreaper. Should ``kbt`` be killed, what it started is found by the variable ``KBT_OWNER``, which children inherit: the
+build's temporary folder, which ``kbt`` has locked while it lives. This module is also a program, started once per build:
+it waits for the end of ``kbt`` on a pipe, kills what is left and removes that folder. If it was killed as well, the
+next build does both.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import signal
 import subprocess
@@ -17,17 +19,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.own_process import import_paths, isolated_command
 
 OWNER_VARIABLE = "KBT_OWNER"
-"""Variable of every started process; its value is :func:`owner_name`."""
+"""Variable of every started process; its value is the temporary folder of the ``kbt`` that started it."""
 
-_FOLDER_PREFIX = "kbt-"
+_FOLDER_PREFIX = "kbt-build-"
 _PROC = Path("/proc")
 _ROUNDS = 100
 _QUIET_ROUNDS = 3
@@ -47,17 +49,24 @@ class Reaper:
     """The processes and the temporary folder of this process, and the program that clears both away."""
 
     def __init__(self) -> None:
-        kill_processes(OWNER_VARIABLE, is_abandoned)
-        _remove_abandoned_folders()
+        kill_processes(is_abandoned)
+        for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+            with suppress(OSError), _locked(left):
+                remove_tree(left, left.parent)
         self.pid = os.getpid()
-        self.owner = owner_name()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{self.owner}-")).resolve()
-        """Where cells have their folders."""
+        self._held = ExitStack()
+        self._folder = Path()
+        while not self._folder.name:
+            made = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX)).resolve()
+            # Else another one that is starting has removed it, or is about to.
+            if self._hold(made) and made.is_dir():
+                self._folder = made
+        self.owner = str(self._folder)
         # In a session of its own, so that Ctrl-C does not reach it.
         self._process = start_session(
             isolated_command(
                 f"import sys; sys.path += {import_paths()}; from {__name__} import wait_beside; "
-                f"wait_beside({self.owner!r}, {str(self.folder)!r})"
+                f"wait_beside({self.owner!r})"
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -70,11 +79,27 @@ class Reaper:
 
             ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
+    @property
+    def folder(self) -> Path:
+        """Where cells have their folders; made again if one of them has removed it."""
+        if not self._folder.is_dir():
+            make_folder(self._folder, self._folder.parent, replace=True)
+            self._hold(self._folder)
+        return self._folder
+
+    def _hold(self, folder: Path) -> bool:
+        """Lock a folder until this process ends; return whether that is possible or file systems have no locks."""
+        try:
+            self._held.enter_context(_locked(folder))
+        except OSError as error:
+            return not isinstance(error, BlockingIOError | FileNotFoundError)
+        return True
+
     def dismiss(self) -> None:
         """End the program, since this process ends normally; remove the folder."""
         if self.pid != os.getpid():  # this is a fork
             return
-        remove_tree(self.folder, self.folder.parent)
+        remove_tree(self._folder, self._folder.parent)
         try:
             self._process.communicate(b".", timeout=1)
         except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -92,25 +117,32 @@ def reaper() -> Reaper:
         return _current
 
 
-def owner_name() -> str:
-    """Return a unique name of this process: ids are used again, and differ between containers."""
-    return f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
-
-
 def is_abandoned(owner: str) -> bool:
-    """Return whether the process of this name has ended; False if it is not of this machine or container."""
-    pid, _, rest = owner.partition("-")
-    started, _, namespace = rest.partition("-")
-    if not (pid.isdigit() and started.isdigit()) or namespace != _namespace():
+    """Return whether the ``kbt`` with this folder has ended; False if there is no such folder here, as in a container."""
+    folder = Path(owner)
+    if not folder.is_absolute() or not folder.name.startswith(_FOLDER_PREFIX):
         return False
-    return _start_time(int(pid)) != started
+    with suppress(OSError), _locked(folder):
+        return True
+    return False
 
 
-def kill_processes(name: str, wanted: Callable[[str], bool]) -> int:
-    """Kill every process whose variable ``name`` has a ``wanted`` value, until none is left; return how many."""
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, which is no link; a ``BlockingIOError`` if another process has locked it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
+
+
+def kill_processes(wanted: Callable[[str], bool]) -> int:
+    """Kill every process whose ``KBT_OWNER`` is ``wanted``, until none is left; return how many."""
     killed: set[int] = set()
     for _ in range(_ROUNDS):
-        found = set(_find(name, wanted))
+        found = set(_find(wanted))
         if not found:
             break
         for pid in found:
@@ -193,8 +225,8 @@ def _reap(pid: int) -> bool:
         return False
 
 
-def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
-    start = b"\0" + os.fsencode(name) + b"="
+def _find(wanted: Callable[[str], bool]) -> Iterator[int]:
+    start = f"\0{OWNER_VARIABLE}=".encode()
     for pid in _pids():
         try:
             _, found, rest = (b"\0" + _read(pid, "environ")).partition(start)
@@ -210,46 +242,18 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - several times faster
 
 
-def _stat(pid: int) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` behind the name, which may contain anything."""
-    stat = _read(pid, "stat")
-    return stat[stat.rindex(b")") + 2 :].split()
-
-
 def _read(pid: int, name: str) -> bytes:
     with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - of every process, after each cell
         return file.read()
 
 
-def _start_time(pid: int) -> str:
-    """Return when a process started, in ticks since the machine did; empty if there is no such process."""
-    try:
-        return _stat(pid)[19].decode()
-    except OSError:
-        return ""
-
-
-def _namespace() -> str:
-    try:
-        return "".join(filter(str.isdigit, str((_PROC / "self" / "ns" / "pid").readlink())))
-    except OSError:
-        return "0"
-
-
-def _remove_abandoned_folders() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*-*-*"):
-        owner = folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]
-        if is_abandoned(owner):
-            remove_tree(folder, folder.parent)
-
-
-def wait_beside(owner: str, folder: str) -> None:
+def wait_beside(owner: str) -> None:
     """Wait until ``kbt`` ends; unless it dismisses this program, kill what is left and remove its folder."""
     if sys.stdin.buffer.read(1):
         return
     quiet = 0
     # A process that was just being started appears a moment later.
     while quiet < _QUIET_ROUNDS:
-        quiet = 0 if kill_processes(OWNER_VARIABLE, owner.__eq__) else quiet + 1
+        quiet = 0 if kill_processes(owner.__eq__) else quiet + 1
         time.sleep(_PAUSE_SECONDS)
-    remove_tree(Path(folder), Path(folder).parent)
+    remove_tree(Path(owner), Path(owner).parent)

@@ -13,7 +13,7 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from io import BufferedWriter
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,14 @@ class Processes:
         append: bool = False,
         stdin: int = subprocess.DEVNULL,
         waiting: Callable[[], bool] = lambda: False,
+        make_folder: Callable[[], object] = lambda: None,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
         The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
         left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
         that of :class:`MemoryWatch`. With ``append``, the logs are continued. While ``waiting`` returns true, the time
-        does not count. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
+        does not count. ``make_folder`` makes the logs' folder again if another cell has removed it. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
@@ -100,14 +101,14 @@ class Processes:
         for log in () if append else (stdout, stderr):
             log.write_bytes(b"")
         # Append mode, since programs may open the streams again by name.
-        with stdout.open("ab") as out, stderr.open("ab") as err:
+        with stdout.open("a+b") as out, stderr.open("a+b") as err:
             process = self._start(command, folder, owned, (stdin, out.fileno(), err.fileno()))
             carried = os.fsencode("=".join(marker or (OWNER_VARIABLE, "none")))
             memory = MemoryWatch(process.pid, carried, memory_limit)
 
             def check() -> Stop | None:
                 nonlocal started
-                if not (_is_at(out, stdout) and _is_at(err, stderr)):
+                if not (_is_at(out, stdout) and _is_at(err, stderr)) and stdout.parent.is_dir():
                     return Stop.LOG
                 watch()
                 reap_orphans()
@@ -129,8 +130,13 @@ class Processes:
             finally:
                 self._kill_rest(process, carried)
                 memory.remove_files()
+            if gone := not stdout.parent.is_dir():
+                make_folder()
             for file, log in ((out, stdout), (err, stderr)):
-                if not _is_at(file, log):
+                if gone:
+                    file.seek(0)
+                    log.write_bytes(file.read())
+                elif not _is_at(file, log):
                     stop = Stop.LOG
                     remove_tree(log, log.parent)
                     log.touch()
@@ -213,7 +219,7 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
             return done
 
 
-def _is_at(file: BufferedWriter, path: Path) -> bool:
+def _is_at(file: BufferedRandom, path: Path) -> bool:
     """Return whether the path still leads to an open file: another one there, such as a FIFO, may block who opens it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
