@@ -88,7 +88,8 @@ def main() -> None:
             ) as importing:
                 assert importing.stdin
                 importing.stdin.writelines(history(count))
-            subprocess.run(["git", "-C", folder, "reset", "-q", "--hard"], check=True)
+            for arguments in (["reset", "-q", "--hard"], ["repack", "-adfq"]):  # packed as in a clone
+                subprocess.run(["git", "-C", folder, *arguments], check=True)
             print(f"{count} commits:", flush=True)
             for arguments in (
                 ["history", "op_0/impl_0"],

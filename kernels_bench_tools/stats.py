@@ -19,9 +19,6 @@ from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Estimate, Verdi
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
-
-    _Array = NDArray[np.float64]
 else:
 
     class np:  # noqa: N801
@@ -147,7 +144,7 @@ def hierarchical_median(groups: Groups) -> Estimate:
     value = float(statistics.median(medians))
     if len(groups) == 1:
         return Estimate(value, *(median_interval(groups[0]) or (0.0, inf)))
-    return _across(np.log(medians), log(value), *_within(groups))
+    return _across([*map(log, medians)], log(value), *_within(groups))
 
 
 def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
@@ -155,7 +152,7 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
     above, below = hierarchical_median(numerator), hierarchical_median(denominator)
     if len(numerator) != len(denominator) or len(numerator) == 1:
         return ratio_of(above, below)
-    ratios = np.log(_medians(numerator)) - np.log(_medians(denominator))
+    ratios = [log(one / other) for one, other in zip(_medians(numerator), _medians(denominator), strict=True)]
     (down, up), (other_down, other_up) = _within(numerator), _within(denominator)
     return _across(ratios, log(above.value / below.value), hypot(down, other_up), hypot(up, other_down))
 
@@ -215,17 +212,17 @@ def student_tail(t: float, freedom: int) -> float:
     return max(1 - inside, 0.0)
 
 
-def _medians(groups: Groups) -> _Array:
+def _medians(groups: Groups) -> list[float]:
     if not groups or any(len(group) == 0 or min(group) <= 0 for group in groups):
         raise ValueError("an interval across processes needs positive samples from each")
     # numpy takes ten times as long for so few numbers.
-    return np.array([statistics.median(group) for group in groups])
+    return [statistics.median(group) for group in groups]
 
 
-def _across(logs: _Array, centre: float, down: float, up: float) -> Estimate:
+def _across(logs: Sequence[float], centre: float, down: float, up: float) -> Estimate:
     """Return Student's interval of the mean, and at least ``down`` and ``up`` around the centre."""
-    half = student(len(logs) - 1) * float(logs.std(ddof=1)) / sqrt(len(logs))
-    mean = float(logs.mean())
+    freedom, mean = len(logs) - 1, sum(logs) / len(logs)
+    half = student(freedom) * hypot(*(each - mean for each in logs)) / sqrt(freedom * len(logs))
     low, high = min(mean - half, centre - down), max(mean + half, centre + up)
     return Estimate(exp(centre), exp(low), exp(high))
 

@@ -21,7 +21,7 @@ _UNSEEN = re.compile(
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # In JSON, what begins a line follows an escaped line feed.
 _HOME_FOLDER = re.compile(
-    rb"""(?:(?<![\w.~-])|(?<=\\[nrt]))/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
+    rb"""/(?:(?<![\w.~-]/)|(?<=\\[nrt]/))(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
 )
 _URL = re.compile(
     rb"""(?:\b|(?<=\\[nrt]))(?:https?|ssh|git|ftp)://(?:[^\s"'<>`\\]|\\(?![nrt]))+""", re.IGNORECASE
@@ -69,7 +69,10 @@ def without_private(data: bytes) -> bytes:
     >>> without_private(b"/home/me/x.py and file:///Users/me/y from https://me:a@index/b/simple?token=c")
     b'~/x.py and file://~/y from https://***@index/***/simple?token=***'
     """
-    return _URL.sub(lambda url: _CREDENTIAL_IN_URL.sub(_stars, url[0]), _HOME_FOLDER.sub(b"~", data))
+    return b"\n".join(
+        _URL.sub(lambda url: _CREDENTIAL_IN_URL.sub(_stars, url[0]), line) if b"://" in line else line
+        for line in _HOME_FOLDER.sub(b"~", data).split(b"\n")
+    )
 
 
 def _stars(match: re.Match[bytes]) -> bytes:

@@ -118,15 +118,14 @@ def resolution(latencies: Iterable[Latency]) -> float:
 
 def samples(latency: Latency) -> Sequence[float]:
     """Return samples with the recorded median; if some were left out, the others' spread gives the same interval."""
-    import numpy as np  # not before: a build in which nothing changed computes nothing
-
-    times = np.asarray(latency.raw_times, dtype=np.float64)
-    if len(times) == 0 or times.min() <= 0:
+    times = latency.raw_times
+    if not times or min(times) <= 0:
         return [latency.p50]
-    # numpy's median takes ten times as long for the few samples of a committed record.
-    scaled = (times / median(latency.raw_times)) ** min(1.0, sqrt(len(times) / latency.reps))
-    centred: list[float] = (scaled * (latency.p50 / median(scaled.tolist()))).tolist()
-    return centred
+    # numpy takes several times as long for the few samples of a committed record.
+    middle, power = median(times), min(1.0, sqrt(len(times) / latency.reps))
+    scaled = [(time / middle) ** power for time in times]
+    centre = latency.p50 / median(scaled)
+    return [each * centre for each in scaled]
 
 
 def merge(records: Sequence[Record]) -> Record:
@@ -335,12 +334,13 @@ def readings(records: Sequence[Record]) -> dict[str, float]:
     """Return sentinels and peaks, each its median over the processes; the null kernel varies by the timer's tick."""
     found: dict[str, list[float]] = defaultdict(list)
     for record in records:
-        # The sentinel after the workloads depends on what they were.
-        first = {name: times[0] for name, times in record.sentinels.items() if name != "null" and times}
-        for kind, values in (("sentinel", first), ("peak", record.ceilings)):
-            for name, value in values.items():
-                if value > 0:
-                    found[f"{kind} {name}"].append(value)
+        for name, times in record.sentinels.items():
+            # That after the workloads depends on what they were.
+            if name != "null" and times and times[0] > 0:
+                found[f"sentinel {name}"].append(times[0])
+        for name, value in record.ceilings.items():
+            if value > 0:
+                found[f"peak {name}"].append(value)
     return {name: median(values) for name, values in found.items()}
 
 

@@ -370,6 +370,7 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
