@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_180,
+    "kernels_bench_tools": 40_210,
     "kernels_bench_tools/chart": 600,
-    "kernels_bench_tools/cli": 3_960,
+    "kernels_bench_tools/cli": 3_990,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_690,
     "kernels_bench_tools/measure": 7_660,

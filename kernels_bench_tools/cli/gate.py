@@ -49,11 +49,28 @@ def gate(
         head (PACKAGE==VERSION): Measure the notebooks with this version of a package.
         markdown: Print a comment for a pull request.
     """
-    project = find_project_of(paths or ())
+    slower, code = measure_versions(
+        paths or [], against, head, options, json=json, markdown=markdown, verbose=verbose
+    )
+    return FAILURE if slower else code
+
+
+def measure_versions(
+    paths: list[str],
+    against: str,
+    head: str,
+    options: BuildOptions,
+    *,
+    json: bool = False,
+    markdown: bool = False,
+    verbose: bool = False,
+) -> tuple[bool, int]:
+    """Measure as :func:`gate` says, and print it; return whether one is slower, and the exit code of its cells."""
+    project = find_project_of(paths)
     if options.environment == "current" and ("==" in against or head):
         what, expected = "needs an environment of its own", "`--env uv`, or a revision"
         raise ProjectError(f"--against {against}", what, expected)
-    names = [project.relative(path) for path in project.find_notebooks(paths or [])]
+    names = [project.relative(path) for path in project.find_notebooks(paths)]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
     base = _versions(project, now, against)
     now = {name: text for name, text in now.items() if name in base and (paths or base[name] != text)}
@@ -61,7 +78,7 @@ def gate(
     if not now:
         note(f"no notebook differs from {against}")
         print_steps(project, [], json=json, markdown=markdown)
-        return 0
+        return False, 0
     pairs = {name: (f"{name[:-3]}.against.md", f"{name[:-3]}.with.md" if head else name) for name in now}
     variants = {pairs[name][0]: base[name] for name in now} | {pairs[name][1]: heads[name] for name in heads}
     both = replace(project, variants=variants)
@@ -83,7 +100,7 @@ def gate(
             if step.kind in TIMED and kinds.get(step.row) is not step.kind:
                 step.kind = ChangeKind.SAME
     print_steps(project, steps, json=json, markdown=markdown)
-    return FAILURE if any(step.kind in BAD for step in steps) else code
+    return any(step.kind in BAD for step in steps), code
 
 
 def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:

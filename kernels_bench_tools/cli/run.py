@@ -16,6 +16,7 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
+from kernels_bench_tools.cli.gate import measure_versions
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
@@ -29,6 +30,7 @@ from kernels_bench_tools.cli.output import (
     short_path,
     terminal_width,
 )
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
@@ -81,6 +83,8 @@ _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its he
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
     *,
+    against: str = "",
+    head: Annotated[str, typer.Option("--with")] = "",
     options: BuildOptions,
     strict: opt.Strict = False,
     json: opt.Json = False,
@@ -95,7 +99,14 @@ def run_notebook(
 
     Args:
         notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
+        against (REV): Compare it instead with how it was in this revision, or with a version of a package, such as
+            `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
+        head (PACKAGE==VERSION): With --against: measure it with this version of a package.
     """
+    if against:
+        return measure_versions([notebook], against, head, options, json=json, verbose=verbose)[1]
+    if head:
+        raise ProjectError("--with", "is one side of a comparison", "The other side, too", "Add --against")
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")

@@ -51,14 +51,16 @@ def test_both_versions_take_turns_and_what_did_not_change_passes(operator):
     assert "no notebook differs from HEAD" in other.stderr
 
 
-def test_a_slower_version_fails_after_a_second_round_by_its_code(operator):
+def test_a_slower_version_fails_after_a_second_round_by_its_code_and_run_only_compares(operator):
     write_implementation(operator, "mine", **latency(1.02), provenance={"code_digest": "c2"})
 
     done = gate(operator)  # the other notebook does not differ
+    ran = run_kbt(operator, "run", "softmax/mine", "--env", "current", "--against", "HEAD")
 
-    assert done.returncode == 1, done.stderr
+    assert (done.returncode, ran.returncode) == (1, 0), ran.stderr
     assert len(processes(done)) == 12
     assert done.stdout.startswith("2 slower (by code), 0 faster")
+    assert ran.stdout.startswith("2 slower (by code), 0 faster")
     assert "plain" not in done.stdout
     assert git(operator, "status", "--porcelain", "softmax").split() == ["M", "softmax/impls/mine.md"]
     assert not (operator / ".kbt/build.json").exists()
@@ -91,6 +93,7 @@ def test_an_alarm_that_does_not_repeat_is_none(operator, tmp_path):
             "an environment of its own",
         ),
         (["gate", "softmax/mine", "--against", "a b==1"], "is no version of a package"),
+        (["run", "softmax/mine", "--with", "triton==3.5.0"], "Add --against"),
     ],
 )
 def test_what_cannot_be_compared_is_a_mistake(operator, arguments, part):
