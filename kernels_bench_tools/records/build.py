@@ -190,9 +190,13 @@ def _operator_digest(operator: str, sources: Mapping[str, bytes]) -> str:
         files = [sources[f"{operator}.py"], *(data for path, data in sources.items() if path.startswith("_"))]
     else:
         files = [read_file(built_in)] if built_in.is_file() else []
+    return _code_digest_of(tuple(files)) if files else ""
+
+
+@lru_cache
+def _code_digest_of(files: tuple[bytes, ...]) -> str:
     codes = [code_digest(data.decode(errors="replace")) for data in files]
-    digest = codes[0] if len(codes) == 1 else sha256("".join(codes).encode()).hexdigest()
-    return digest if codes else ""
+    return codes[0] if len(codes) == 1 else sha256("".join(codes).encode()).hexdigest()
 
 
 @cache

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.records.build import CellContext, _digests
+from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.record import Provenance
 
 
@@ -13,7 +13,6 @@ def digest_of(tmp_path: Path):
     def digest_of(operator: str, **files: str) -> Provenance:
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(text)
-        _digests.cache_clear()
         return CellContext(operator=operator, operators=str(tmp_path)).provenance()
 
     return digest_of
