@@ -49,7 +49,7 @@ from kernels_bench_tools.text import (
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
 _MOST = 200
 """Rows of a comment; a pull request's may have 65,536 characters."""
-_HEAD = ("row", "base ms", "head ms", "difference", "verdict", "cause", "in a model")
+_HEAD = ("implementation", "workload", "base ms", "head ms", "difference", "verdict", "cause", "in a model")
 
 
 def compare(
@@ -105,8 +105,9 @@ def print_steps(
     lines = [_line(step, shares.get(step.row, ())) for step in steps if every or step.kind in CHANGED]
     if not markdown:
         print(visible(told(steps)))
-        if lines:
-            print(visible(table([_HEAD, *lines], right=[1, 2, 3], width=terminal_width())))
+        for name, own in grouped((line[0], line[1:]) for line in lines).items():
+            print_heading(name)
+            print(visible(table([_HEAD[1:], *own], right=[1, 2], width=terminal_width(), optional=[6, 1])))
         return
     print(f"**{_escaped(told(steps))}**")
     if lines:
@@ -122,9 +123,9 @@ def _line(step: Step, shares: Sequence[Share]) -> list[str]:
     if ratio:
         ends = f" [{deviation(ratio.low - 1)}, {deviation(ratio.high - 1)}]" if ratio.known else ""
         difference = f"{deviation(ratio.value - 1)}{ends}"
-    row = f"{step.row.operator}/{step.row.implementation} {step.row.workload}, {step.row.device}"
+    row = [f"{step.row.operator}/{step.row.implementation} on {step.row.device}", step.row.workload]
     times = [timed(side).partition(" [")[0] if side else "" for side in (step.before, step.after)]
-    return [row, *times, difference, step.kind.label, step.why, str(shares[0]) if shares else ""]
+    return [*row, *times, difference, step.kind.label, step.why, str(shares[0]) if shares else ""]
 
 
 def timed(side: Measured) -> str:
@@ -157,8 +158,7 @@ def history(
     """
     project = find_project(Path.cwd())
     known = [*operators(project)]
-    operator, _, implementation = (rows, "", "") if rows in known else rows.rpartition("/")
-    operator, implementation = (operator, implementation) if operator else (implementation, "")
+    operator, implementation = (rows, "") if rows in known or "/" not in rows else rows.rsplit("/", 1)
     steps = read_history(Repository(project.root), [record_paths(operator, implementation)])
     found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
     found = [one for one in found if one.row.device == (device or one.row.device)]
@@ -172,17 +172,17 @@ def history(
     if json:
         print_json({"rows": [step.as_data() for step in found]})
         return
-    for (name, slug), own in grouped(((step.row[:2], step.row.device), step) for step in found).items():
-        print_heading(f"{'/'.join(name)} on {slug}")
-        lines = [["workload", "measured", "commit", "ms [95 %]", "change", "verdict", "cause"]]
+    for row, own in grouped((step.row, step) for step in found).items():
+        print_heading(f"{row.operator}/{row.implementation} {row.workload}, {row.device}")
+        lines = [["measured", "commit", "ms [95 %]", "change", "verdict", "cause"]]
         for step in own:
             assert step.after
             assert step.commit
-            measured = [step.row.workload, step.after.time[:10], step.commit.name[:8], timed(step.after)]
+            measured = [step.after.time[:10], step.commit.name[:8], timed(step.after)]
             change = deviation(step.ratio.value - 1) if step.ratio else ""
             verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
             lines.append([*measured, change, verdict, step.why])
-        print(visible(table(lines, right=[3, 4], width=terminal_width())))
+        print(visible(table(lines, right=[2, 3], width=terminal_width(), optional=[0])))
     changed = [step for step in found if step.kind in TIMED]
     unexplained = sum(step.unexplained for step in changed)
     print(

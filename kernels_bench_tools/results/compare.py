@@ -121,7 +121,6 @@ def samples(latency: Latency) -> Sequence[float]:
     times = latency.raw_times
     if not times or min(times) <= 0:
         return [latency.p50]
-    # numpy takes several times as long for the few samples of a committed record.
     middle, power = median(times), min(1.0, sqrt(len(times) / latency.reps))
     scaled = [(time / middle) ** power for time in times]
     centre = latency.p50 / median(scaled)

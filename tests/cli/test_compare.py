@@ -65,7 +65,8 @@ def test_it_fails_only_if_it_is_asked_to_and_prints_the_summary_first(repository
     assert run_kbt(repository, "compare", "HEAD", "HEAD~1", *option).returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0] == "1 slower (by torch 2.12.0 → 2.13.0), 0 faster"
-    assert lines[2].split()[:4] == ["op/mine", "a,", "nvidia-h200", "0.1000"]
+    assert lines[1] == "op/mine on nvidia-h200"
+    assert lines[3].split()[:2] == ["a", "0.1000"]
 
 
 def test_a_comment_has_no_markup_that_records_could_bring(repository):
@@ -78,7 +79,7 @@ def test_a_comment_has_no_markup_that_records_could_bring(repository):
 
     assert done.returncode == 0, done.stderr
     last = done.stdout.splitlines()[-1]
-    assert last.count("|") == 8
+    assert last.count("|") == 9
     assert not set("`@<[(") & set(last)
 
 
