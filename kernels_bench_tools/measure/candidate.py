@@ -21,7 +21,7 @@ from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets, how_to_change
 from kernels_bench_tools.measure.judge.guard import Guard
-from kernels_bench_tools.measure.judge.memory import copied, poison_memory
+from kernels_bench_tools.measure.judge.memory import copied, copy_elsewhere, poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
@@ -97,7 +97,8 @@ class Candidate(TimedCalls):
         with _usual_defaults():
             inputs = case.inputs(self._operator, self._workload, self._device)
         if case.edge < 0:
-            return inputs
+            # At addresses of their own: where its inputs begin may not be ignored.
+            return tuple(map(copy_elsewhere, inputs)) if case.smaller else inputs
         smaller = self._operator.smaller(self._workload)
         if self._edge_cases is None or case.edge <= self._edge:
             self._edge_cases, self._edge = iter(self._operator.edge_cases(smaller, inputs)), -1
@@ -115,7 +116,7 @@ class Candidate(TimedCalls):
     def inspect(self) -> dict[Flag, str]:
         """Look for background work, lazy or aliased outputs and replaced functions; return flags with their reasons."""
         inputs = self._made(self._workload, self._workload.seed)
-        self._guard.inspect(self._operator, self._workload, self._timed.call, inputs)
+        self._guard.inspect(self._operator, self._timed.call, inputs)
         return dict(self._guard.reasons)
 
     def prepare(self, sets: int, entries: bool = False) -> None:

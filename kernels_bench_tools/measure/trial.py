@@ -39,7 +39,6 @@ from kernels_bench_tools.measure.correctness.compare import (
     some_slices,
 )
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after, how_to_change
-from kernels_bench_tools.measure.judge.guard import ELSEWHERE
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
 from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
@@ -281,8 +280,6 @@ def _run(
     reasons |= candidate.finish()
     if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
         reasons = timed | reasons
-    elif reasons.get(Flag.STALE_OUTPUT) == ELSEWHERE:
-        del reasons[Flag.STALE_OUTPUT]
     if Flag.DISTURBED not in found.flags:
         reasons |= late
     trial.add(list(reasons))

@@ -37,7 +37,9 @@ def test_each_fixture_gets_exactly_its_flags(make: Callable[[], Any], ok: bool, 
     if trial.failure and trial.failure.type == "NoKernelError":  # its timed calls launched nothing
         assert not ok or flags & REJECTING
         return
-    assert found == flags, trial.failure
+    # What is wrong in untimed calls may be wrong in timed ones, too.
+    either = {"stale_output"} if trial.status is Status.INCORRECT else set()
+    assert found | either == flags | either, trial.failure
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 
 
@@ -77,7 +79,7 @@ def test_a_gigabyte_is_checked_in_less_than_a_second() -> None:
     times = []
     for step in (
         lambda: check(LAYER_NORM, workload, cheats.right, inputs),
-        lambda: guard.inspect(LAYER_NORM, workload, cheats.right, inputs),
+        lambda: guard.inspect(LAYER_NORM, cheats.right, inputs),
         lambda: [fingerprint(value) for value in inputs],
     ):
         torch.cuda.synchronize()

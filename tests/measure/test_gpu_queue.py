@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
@@ -18,6 +19,7 @@ from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cupti import MARKER
 from kernels_bench_tools.measure.timing.measure import launch_gap_ms
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
@@ -95,6 +97,31 @@ def by_every_third_call() -> Rest:
     return rest
 
 
+class Fewer:
+    """Results of a profiler with one kernel for each call."""
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._results, name)
+
+    def events(self) -> list[Any]:
+        kept, markers, seen = [], 0, False
+        for event in sorted(self._results.events(), key=lambda one: one.start_ns()):
+            marker = MARKER in event.name()
+            if marker or not seen or not markers % 2:
+                kept.append(event)
+            markers, seen = markers + marker, not marker
+        return kept
+
+
+def losing_kernels() -> Callable[..., Tensor]:
+    ordinary = profiler._disable_profiler
+    profiler._disable_profiler = lambda: Fewer(ordinary())
+    return in_two_parts(product, when=lambda: True)
+
+
 def lying() -> Callable[..., Tensor]:
     for name in ("by_kernels", "by_events"):
         honest = getattr(CudaTimer, name)
@@ -122,6 +149,7 @@ FUNCTIONS: dict[str, Callable[[], Callable[..., Tensor]]] = {
     ),
     "work on another stream": lambda: in_two_parts(on_another_stream(joined=False)),
     "work of three calls in one": lambda: in_two_parts(by_every_third_call()),
+    "work that the profiler loses": losing_kernels,
     "false times": lying,
     "waits for the device": waiting,
 }

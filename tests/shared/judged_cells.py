@@ -60,7 +60,10 @@ ATTACKS = {
         "on_smoke(keeping(some_elements))", {*REJECTED, Status.INCORRECT}, "stale_output|NaN or infinity"
     ),
     "kept_by_reference": stale("on_smoke(keeping(lambda x, *_: id(x)))"),
-    "kept_while_inputs_look_alike": stale("kept_while_inputs_look_alike()"),
+    # An edge case differs from ordinary inputs in a few elements.
+    "kept_while_inputs_look_alike": Attack(
+        "kept_while_inputs_look_alike()", {*REJECTED, Status.INCORRECT}, f"stale_output|{WRONG}"
+    ),
     "kept_after_n_calls": stale("after(100, keeping(lambda x, *_: x.shape))"),
     "kept_in_backward": stale(
         "keeping_backward(lambda _, gradient: (gradient.data_ptr(), gradient._version), 'bwd')"
@@ -91,7 +94,7 @@ ATTACKS = {
     "no_random_numbers": wrong("replace_reference()\non_smoke(lambda x, *_: x)"),
     "comparison_replaced": wrong("comparison_replaced()"),
     "clock_of_python": wrong(
-        "replace(time, 'perf_counter_ns', fast(time.perf_counter_ns))\non_smoke(garbage)", "timer_tamper"
+        "replace(time, 'perf_counter_ns', fast(time.perf_counter_ns))\non_smoke(garbage)"
     ),
     "clock_of_harness": tampering(
         "replace(calls, 'perf_counter_ns', fast(calls.perf_counter_ns))\non_smoke(right)"
@@ -119,6 +122,7 @@ ATTACKS = {
         name: tampering(f"{name}()")
         for name in (
             "computed_when_the_message_is_read",
+            "computed_when_bytes_are_read",
             "computed_by_a_finalizer_of_tensors",
             "computed_when_the_output_is_stored",
             "another_program_with_a_slow_clock",
@@ -148,14 +152,16 @@ ATTACKS = {
     "wrong_forward_pass": wrong(
         "attacked()\non_smoke(with_backward(garbage, gradients_of_right), mode='bwd')"
     ),
-    "grad_replaced": tampering("grad_replaced()"),
     # A hand-written conversation
     "impossible_times": failed("conversation(-1.0)", "no valid answer to 'call'"),
     "negative_times": failed("lying(b'-1.0')", "no valid answer to 'call'"),
     "times_of_zero": failed("lying(b'0.0')", "no valid answer to 'clocked'"),
     "no_times": failed("lying(b'NaN')", "Broken pipe|no valid answer"),
     "endless_times": failed("lying(b'1e400')", "Broken pipe|no valid answer"),
-    "too_short_times": tampering("lying(b'0.000001')"),
+    "too_short_times": Attack(
+        "lying(b'0.000001')", {*REJECTED, Status.DISTURBED}, "timer_tamper|disturbed|measured peak"
+    ),
+    "a_module_as_dtype": failed("conversation(1.0, 'torch._dynamo')", "no valid answer to 'call'"),
     "not_a_number": failed("conversation('soon')", "no valid answer to 'call'"),
     "another_program": failed("another_program()", "another program than the one that kbt started"),
     "half_a_conversation": unjudged("half_a_conversation()"),

@@ -1,49 +1,24 @@
-"""Changes to the measuring process: replaced functions, and threads and child processes that do work."""
+"""Changes to the measuring process: replaced functions of the harness, and threads and child processes that do work.
+
+What is replaced elsewhere, such as in torch or in Python, shows in the judge's clock.
+"""
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import cache
-from inspect import getattr_static
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MappingProxyType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import msgspec
-import torch
-import torch.autograd.profiler
-from torch import Tensor
-
-_KINDS = (
-    *(FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property),
-    *(type(cache(int)), MappingProxyType),
-)
+_KINDS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property, type(cache(int)))
 """Values of other types are state, which may change."""
-_CHECKED_OPERATIONS = (
-    *("abs", "allclose", "clone", "contiguous", "copy_", "data_ptr", "double", "eq", "equal", "isfinite"),
-    *("isnan", "item", "max", "mul", "sub", "sum", "to", "tolist", "untyped_storage", "view", "where"),
-    *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
-    *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
-    *("__len__", "empty", "numel", "numpy", "set_", "shape", "storage_offset", "stride"),
-    *("fill_", "is_floating_point", "dim", "element_size", "Generator", "randperm", "view_as"),
-    *("is_complex", "resolve_conj", "resolve_neg"),
-)
-"""Functions, methods and properties of torch that timing and the comparison of outputs use."""
-_CHECKED_BUILTINS = (
-    *("all", "enumerate", "float", "getattr", "int", "isinstance", "iter", "len", "list", "map", "max"),
-    *("min", "next", "open", "range", "reversed", "sum", "super", "tuple", "type", "zip"),
-)
-"""Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
-
 _TASKS = Path("/proc/self/task")
 _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 """Child processes with one of these in their command line are the harness's own or torch.compile's."""
@@ -51,22 +26,6 @@ _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 os.environ.setdefault("TORCHINDUCTOR_QUIESCE_ASYNC_COMPILE_POOL", "0")
 _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
-_EXTENDED = ("builtins", "torch")
-"""Packages whose classes other packages may extend; of torch, those above are checked."""
-_WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (builtins, _CHECKED_BUILTINS),
-    (time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")),
-    *((owner, _CHECKED_OPERATIONS) for owner in (torch, Tensor, torch._C.TensorBase)),
-    (torch.UntypedStorage, ("data_ptr", "nbytes")),
-    (torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")),
-    *((owner, ()) for owner in (torch.cuda.Event, torch.cuda.Stream, torch.autograd.profiler.profile)),
-    (torch.autograd, ("_engine_run_backward", "grad")),
-    (torch.autograd.profiler, ("profile", "record_function")),
-    (io, ("BytesIO",)),
-    (msgspec, ("convert", "to_builtins")),
-    (msgspec.json, ("decode", "encode")),
-)
-"""Modules and classes, and the names in them that matter; none for all that they define."""
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
 _EARLIER_THREADS = frozenset(_current_frames())
@@ -74,41 +33,44 @@ _EARLIER_THREADS = frozenset(_current_frames())
 
 
 class Bindings:
-    """The values that the names used for measuring have when this is made, before an implementation is loaded."""
+    """The functions of the harness, and of the classes that it uses, when this is made: before an implementation is loaded."""
 
     def __init__(self) -> None:
-        ours = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == _OURS]
-        used = {value for module in ours for value in vars(module).values() if isinstance(value, type)}
-        classes = {base for value in used for base in value.__mro__}
-        own = [base for base in classes if base.__module__.partition(".")[0] not in _EXTENDED]
-        self._owners = [*_WATCHED, *((owner, ()) for owner in [*ours, *own])]
+        self._modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == _OURS]
         self._bound = self._now()
 
-    def _now(self) -> dict[str, tuple[Any, Any, bool]]:
-        """Return by name: its value, the code of a function in Python, and whether a new one hides another value."""
-        found: dict[str, tuple[Any, Any, bool]] = {}
-        for owner, names in self._owners:
-            of_class = isinstance(owner, type)
-            title = f"{owner.__module__}.{owner.__qualname__}" if of_class else owner.__name__
-            # Inherited or missing names too, since a class can be given its own.
-            values = {name: getattr_static(owner, name, None) for name in names} or dict(vars(owner))
-            for name, value in values.items():
-                built_in = name in _CHECKED_BUILTINS
-                if names or ((isinstance(value, _KINDS) or built_in) and not name.startswith(_OF_COMPILER)):
-                    hides = of_class or (built_in and not names)
-                    found[f"{title}.{name}"] = value, getattr(value, "__code__", None), hides
-        return found
+    def _now(self) -> dict[str, tuple[Any, Any]]:
+        """Return by name: its value, and the code of a function in Python."""
+        values = (value for module in self._modules for value in vars(module).values())
+        used = {value for value in values if isinstance(value, type) and not _is_extended(value)}
+        owners: list[ModuleType | type] = [*self._modules, *used]
+        return {
+            f"{owner.__name__}.{name}": (value, getattr(value, "__code__", None))
+            for owner in owners
+            for name, value in _members(owner).items()
+            if isinstance(value, _KINDS) and not name.startswith(_OF_COMPILER)
+        }
 
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
         now = self._now()
-        names = {
+        none = None, None
+        return [
             name
-            for name, (value, code, _) in self._bound.items()
-            if name not in now or value is not now[name][0] or code is not now[name][1]
-        }
-        names |= {name for name, (_, _, hides) in now.items() if hides and name not in self._bound}
-        return sorted(names)
+            for name, bound in sorted(self._bound.items())
+            if any(one is not other for one, other in zip(bound, now.get(name, none), strict=True))
+        ]
+
+
+def _is_extended(kind: type) -> bool:
+    """Return whether other packages may extend a class."""
+    return kind.__module__.partition(".")[0] in ("builtins", "torch")
+
+
+def _members(owner: ModuleType | type) -> dict[str, Any]:
+    if isinstance(owner, ModuleType):
+        return vars(owner)
+    return {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items()}
 
 
 class Snapshot(NamedTuple):

@@ -60,10 +60,10 @@ def copied(value: Any) -> Any:
     return memory.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
-def copy_elsewhere(value: Tensor) -> Tensor:
-    """Return a copy at an address that no plain allocation of its size has; aligned to 512 bytes."""
-    if not value.is_contiguous():
-        return value.clone()
+def copy_elsewhere(value: Any) -> Any:
+    """Return a copy of a tensor at an address that no plain allocation of its size has; aligned to 512 bytes."""
+    if not isinstance(value, Tensor) or not value.is_contiguous():
+        return copied(value)
     step = _ALIGNMENT // value.element_size()
     shift = step * (1 + secrets.randbelow(_SHIFTS))
     memory = torch.empty(value.numel() + shift, dtype=value.dtype, device=value.device)
