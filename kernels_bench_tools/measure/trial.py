@@ -74,15 +74,18 @@ from kernels_bench_tools.records.record import (
     Kernel,
     Quantities,
     Status,
+    Timing,
     Work,
 )
 from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 
 BOUND_FACTOR, BOUND_MS = 1.25, 0.5
 """A call on a GPU takes at most this much longer by this process's clock than by the candidate's."""
-COLD_SHARE, HOT_SHARE, GAP_FACTOR = 0.8, 0.93, 1.25
+COLD_SHARE, HOT_SHARE, GAP_FACTOR = 0.8, 0.92, 2.0
 """A GPU's cold and hot times are at least this share of that of a call in a queue, by this process's clock and without the gaps
 between its kernels. Cold calls of 5,220 committed records took at least 0.81 hot ones: their outputs remain in a cache."""
+STEADY = 1.05
+"""Queues that differ by a larger factor are disturbed, as by another process on the device."""
 QUEUED_AGAIN = 2
 """How often the queues of a row that contradicts them are timed again: the shortest time counts."""
 HARNESS_SECONDS = 0.1
@@ -282,6 +285,8 @@ def _run(
         reasons = timed | reasons
     if Flag.DISTURBED not in found.flags:
         reasons |= late
+        if note := late.get(Flag.DISTURBED):
+            trial.timing = replace(found, note=note)
     trial.add(list(reasons))
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
         trial.add([Flag.NEAR_FLOOR])
@@ -391,7 +396,7 @@ def judge_timed_calls(
 def _exceeds_clock(found: TimingResult, batches: Batches, device: str) -> dict[Flag, str]:
     """Return ``timer_tamper`` if a GPU's times are too short for what this process's clock measured, with the reason.
 
-    What contradicts them is timed again. If processes of this machine wait for a core meanwhile, that is ``disturbed``.
+    What contradicts them is timed again. If other processes use the device, or wait for a core, that is ``disturbed``.
     """
     if found.quantities is None:
         return {}
@@ -401,9 +406,17 @@ def _exceeds_clock(found: TimingResult, batches: Batches, device: str) -> dict[F
     else:
         late = _late_alone(found.latency.p50, found.quantities, batches)
     share = ((cpu_pressure() or 0.0) - waited) / (time.perf_counter() - start)
-    if late and share > MAX_PRESSURE:
-        return {Flag.DISTURBED: f"processes waited {share:.0%} of the time for a core"}
-    return {Flag.TIMER_TAMPER: late} if late else {}
+    queued = found.quantities.back_to_back
+    why = ""
+    if Flag.NEIGHBOUR in found.flags:
+        why = "another process used the device"
+    elif share > MAX_PRESSURE:
+        why = f"processes waited {share:.0%} of the time for a core"
+    elif queued and not (queued.ci_high or queued.p50) <= STEADY * (queued.ci_low or 0.0):
+        why = "other queues took another time, or were too few"
+    if not late:
+        return {}
+    return {Flag.DISTURBED: f"{late}, but {why}"} if why else {Flag.TIMER_TAMPER: late}
 
 
 def _late_alone(cold_ms: float, quantities: Quantities, batches: Batches) -> str:
@@ -420,6 +433,10 @@ def _late_alone(cold_ms: float, quantities: Quantities, batches: Batches) -> str
     return f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"
 
 
+def _fastest(queued: Timing) -> float:
+    return queued.p50 if queued.ci_low is None else queued.ci_low
+
+
 def _late_in_queue(
     cold_ms: float, quantities: Quantities, kernels: Sequence[Kernel], batches: Batches, device: str
 ) -> str:
@@ -432,11 +449,12 @@ def _late_in_queue(
     gaps_ms = GAP_FACTOR * count * launch_gap_ms(device) if count else 0.0
     for left in range(QUEUED_AGAIN, -1, -1):
         queued = quantities.back_to_back
-        if not queued or queued.p50 - gaps_ms <= bound:
+        fastest = _fastest(queued) if queued else 0.0
+        if fastest - gaps_ms <= bound:
             break
         if not left:
-            took = f"a call among others took {queued.p50:.4g} ms by the clock of another process"
-            return f"{took}, and {text} were reported"
+            return f"a call in a queue took {fastest:.4g} ms by the clock of another process, and {text} were reported"
         again = back_to_back(batches, count)
-        quantities.back_to_back = min(queued, again or queued, key=lambda one: one.p50)
+        if queued and again:
+            quantities.back_to_back = min(queued, again, key=_fastest)
     return ""

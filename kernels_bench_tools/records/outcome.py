@@ -67,6 +67,9 @@ def reason_of(record: Record) -> str:
         return ""
     rejecting = [flag for flag in Flag if flag in REJECTING and flag in record.flags]
     if record.outcome is Status.REJECTED and rejecting:
+        said = record.err.msg if record.err else ""
+        if said.startswith(f"{rejecting[0].value}: ") and len(rejecting) == 1:
+            return one_line(f"{rejecting[0].label}: {said.partition(': ')[2]}")
         return "; ".join(f"{flag.label}: {flag.meaning}" for flag in rejecting)
     if record.err is not None:
         kind, message = record.err.type, record.err.msg

@@ -114,7 +114,10 @@ class Flag(Labelled):
     STREAM_ESCAPE = "stream_escape", "work outside the call", "work for the call ran outside the timed region"
     THREAD_INJECTION = "thread_injection", "thread left running", "a thread or process outlived the call"
     LAZY_OUTPUT = "lazy_output", "lazy output", "the output is no plain tensor with its own device memory"
-    TIMER_TAMPER = "timer_tamper", "timer replaced", "functions that the harness measures with were replaced"
+    TIMER_TAMPER = (
+        *("timer_tamper", "timer contradicted"),
+        "calls took longer by another clock than was reported, or functions of the harness were replaced",
+    )
     STALE_OUTPUT = "stale_output", "stale output", "it ignored changed inputs, or was wrong in a timed call"
     INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs without `in_place=True`"
     ALIASED_OUTPUT = "aliased_output", "output aliased", "it shares memory with an input or an earlier output"

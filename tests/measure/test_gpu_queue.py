@@ -31,11 +31,11 @@ Rest = Callable[[Tensor, Tensor, Tensor], object]
 
 
 def timed() -> bool:
-    """Return whether a call is timed by the profiler or by events."""
+    """Return whether a call is timed by the profiler."""
     names, frame = set(), sys._getframe()
     while frame := frame.f_back:
         names.add(frame.f_code.co_name)
-    return not names.isdisjoint({"_bracketed", "by_events"})
+    return "_bracketed" in names
 
 
 def product(x: Tensor, weight: Tensor, output: Tensor) -> None:
@@ -64,9 +64,12 @@ def hidden(rest: Rest) -> Rest:
             torch.autograd._toggle_collection_dynamic(on, {torch.profiler.ProfilerActivity.CUDA})
 
     def function(*given: Tensor) -> None:
-        toggle(False)
+        profiled = timed()  # else there is nothing that could be turned off
+        if profiled:
+            toggle(False)
         rest(*given)
-        toggle(True)
+        if profiled:
+            toggle(True)
 
     return function
 
@@ -208,7 +211,8 @@ def test_the_clock_of_another_process_agrees_with_the_kernels_of_an_honest_call(
     assert not REJECTING.intersection(trial.flags)
     hot, queued = trial.timing.quantities.device_hot.p50, trial.timing.quantities.back_to_back.p50
     kernels = sum(kernel.count for kernel in trial.timing.kernels)
-    assert queued - kernels * launch_gap_ms("cuda") == pytest.approx(hot, rel=0.04, abs=0.0005 * kernels)
+    # It may be shorter: the next call begins while the last blocks of one end.
+    assert queued - kernels * launch_gap_ms("cuda") < 1.04 * hot + 0.0005 * kernels
 
 
 @pytest.mark.parametrize(

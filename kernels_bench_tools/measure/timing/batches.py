@@ -17,6 +17,7 @@ from kernels_bench_tools.measure.judge.memory import same_bits
 from kernels_bench_tools.measure.operator import CallError, tensors_of
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.cpu import counted_waits
+from kernels_bench_tools.measure.timing.queue import NoQueueError
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import Failure, Status
 
@@ -168,14 +169,17 @@ class Batches:
     def queue(self, count: int, most_seconds: float, *, take: bool = False) -> float | None:
         """Return the milliseconds by this process's clock of a change of the first set and this many calls with it.
 
-        None if they did not wait, or take longer than this. ``take``: the output of one call.
+        None if they cannot or did not wait, or take longer than this. ``take``: the output of one call.
         """
         signals, change = self.calls.signals(), new_change()
-        where = self._given(change, hot=True)
         signals.begin()
-        self.calls.queue(change, count, random.SystemRandom().randrange(count))
-        ms = signals.time(most_seconds)
-        self.calls.answered()
+        try:
+            self.calls.queue(change, count, random.SystemRandom().randrange(count))
+            ms = signals.time(most_seconds)
+            self.calls.answered()
+        except NoQueueError:  # before anything was changed
+            return None
+        where = self._given(change, hot=True)
         if take:
             self._others.append(self._take(*where, 0))
         return ms

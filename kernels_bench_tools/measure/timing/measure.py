@@ -20,7 +20,6 @@ from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.measure.timing.cuda import QUEUE
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
-from kernels_bench_tools.measure.timing.queue import NoQueueError
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
@@ -61,8 +60,8 @@ WARM_CALLS = 3
 """Before hot calls are timed."""
 QUEUED_MS, QUEUED_SECONDS = 8.0, 5.0
 """How long the calls of a queue take, on the device and for the host to queue them, and at most how long two take."""
-QUEUES = 6
-"""Pairs of a long queue and of one with a quarter of its calls."""
+QUEUES, LONG_MS = 6, 50.0
+"""Pairs of a long queue and of one with a quarter of its calls; two if two calls take longer than this."""
 COOL_DOWN_SECONDS = 1.0
 MAX_UNEVEN = 1.25
 """Mean of a GPU's samples, relative to the median. If it is larger, a few calls may have
@@ -311,32 +310,28 @@ def back_to_back(batches: Batches, kernels: int = 1) -> Timing | None:
     state, most = batches.state(hot=True), QUEUE // max(kernels, 1)
     if not state.repeatable or most < 2:
         return None
-    try:
-        batches.queue(1, QUEUED_SECONDS)  # the driver loads what a queue needs
-        two = batches.queue(2, QUEUED_SECONDS)
-    except NoQueueError:
-        return None
-    if two is None:
+    # In the first one the driver loads what a queue needs.
+    if batches.queue(1, QUEUED_SECONDS) is None or not (two := batches.queue(2, QUEUED_SECONDS)):
         return None
     count = max(2, min(most, int(QUEUED_MS / max(two / 2, state.submit_ms))))
-    while (found := _queues(batches, count, 1 + two * count / 1e3)) is None and count > 2:
+    pairs = QUEUES if two < LONG_MS else 2
+    while (found := _queues(batches, count, pairs, 1 + two * count / 1e3)) is None and count > 2:
         count = max(2, count // 4)  # they launch more than is said
     return timing(found) if found else None
 
 
-def _queues(batches: Batches, count: int, most_seconds: float) -> list[float] | None:
+def _queues(batches: Batches, count: int, pairs: int, most_seconds: float) -> list[float] | None:
     """Return the milliseconds of a call from pairs of queues, which differ by calls only; None if one did not work.
 
-    What begins and ends them is in both, and so is the change of their inputs.
+    What begins and ends them is in both, and so is the change of their inputs. Of the short ones the fastest counts.
     """
-    found, few = [], max(1, count // 4)
-    for number in range(QUEUES if count > 2 else 2):
-        pair = []
+    times: dict[int, list[float]] = {}
+    few = max(1, count // 4)
+    for number in range(pairs):
         for calls in (count, few):
             time.sleep(batches.state().idle_seconds)
-            pair.append(batches.queue(calls, most_seconds, take=calls == count and not number))
-        long, short = pair
-        if long is None or short is None:
-            return None
-        found.append(max(long - short, 0.0) / (count - few))
-    return found
+            ms = batches.queue(calls, most_seconds, take=calls == count and not number)
+            if ms is None:
+                return None
+            times.setdefault(calls, []).append(ms)
+    return [max(ms - min(times[few]), 0.0) / (count - few) for ms in times[count]]

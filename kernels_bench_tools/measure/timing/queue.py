@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -125,12 +126,14 @@ class _Gpu:
 
     def __init__(self, memory: mmap.mmap) -> None:
         try:
-            self._driver = ctypes.CDLL("libcuda.so.1")
+            self._driver, self._memory = ctypes.CDLL("libcuda.so.1"), memory
             place, module = ctypes.c_void_p(), ctypes.c_void_p()
             address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
             portable_and_mapped = 3
             self._do("cuMemHostRegister_v2", address, ctypes.c_size_t(len(memory)), portable_and_mapped)
             self._do("cuMemHostGetDevicePointer_v2", ctypes.byref(place), address, 0)
+            # Before the page is unmapped: another one may get its address.
+            weakref.finalize(self, self._driver.cuMemHostUnregister, address).atexit = False
             self._page = place.value or 0
             self._do("cuModuleLoadData", ctypes.byref(module), _PTX)
             self._wait, self._mark = (self._function(module, name) for name in (b"wait_for", b"mark"))
