@@ -18,13 +18,13 @@ LINES = {
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_450,
-    "kernels_bench_tools/records": 2_670,
+    "kernels_bench_tools/records": 2_680,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_440,
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_450,
+    "tests": 30_560,
 }
 """The most lines of Python in a folder, with all that is inside."""
 
