@@ -70,7 +70,8 @@ def _is_extended(kind: type) -> bool:
 def _members(owner: ModuleType | type) -> dict[str, Any]:
     if isinstance(owner, ModuleType):
         return vars(owner)
-    return {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items()}
+    own = (base for base in reversed(owner.__mro__) if not _is_extended(base))
+    return {name: value for base in own for name, value in vars(base).items()}
 
 
 class Snapshot(NamedTuple):
