@@ -6,6 +6,7 @@ The candidate is in this process, or in another one from which it is reached thr
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import time
@@ -252,6 +253,7 @@ def _run(
                 ]
                 idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
                 harness = stack.enter_context(forked(idle))
+                os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
                 harness_ms = partial(_overhead_ms, Batches(harness, sets))
                 harness.share_outputs(like)
             candidate.prepare(sets, entries)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+import torch
+
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.caches import CPU_CACHES, last_level_cache_bytes
 from kernels_bench_tools.records.record import CacheState
@@ -60,6 +62,26 @@ class CoreWaits:
         hit = sum(slices for _, slices in waited) > MAX_WAITING * samples
         disturbed = hit and longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
         return Waiting(min(longest / max(seconds, 1e-9), 1.0), disturbed)
+
+
+@contextmanager
+def away_from(pid: int) -> Iterator[None]:
+    """Keep this process from the cores of another one, if that leaves it some: one thread, on those."""
+    free: set[int] = set()
+    with suppress(AttributeError, OSError):  # not Linux, or it has ended
+        own = os.sched_getaffinity(0)
+        free = own - os.sched_getaffinity(pid)
+    if not free:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, free)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
-from kernels_bench_tools.measure.timing.cpu import CoreWaits
+from kernels_bench_tools.measure.timing.cpu import CoreWaits, away_from
 from kernels_bench_tools.measure.timing.cuda import QUEUE
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
 from kernels_bench_tools.measure.timing.sampling import (
@@ -231,13 +231,14 @@ def _measure_cpu(
     while not attempts or (attempts[-1].flag and len(attempts) < CPU_ATTEMPTS):
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
-        warm = warm_up(draw, limits)
-        batches.begin_sample(keep=bool(attempts))
-        waits = CoreWaits(batches.calls.pid)
-        calls, reason = sample(draw, limits, warm.seconds_per_call)
-        batches.end_sample()
-        waiting, flag, note = waits.read(len(calls)), None, ""
-        harness = harness_ms and harness_ms()
+        with away_from(batches.calls.pid):
+            warm = warm_up(draw, limits)
+            batches.begin_sample(keep=bool(attempts))
+            waits = CoreWaits(batches.calls.pid)
+            calls, reason = sample(draw, limits, warm.seconds_per_call)
+            batches.end_sample()
+            waiting, flag, note = waits.read(len(calls)), None, ""
+            harness = harness_ms and harness_ms()
         # A process that hides work to lower its median hides it in half of its calls.
         unknown = harness_ms and (harness is None or 2 * len(batches.overheads) < len(calls))
         if waiting.disturbed or unknown:
