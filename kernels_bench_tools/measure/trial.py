@@ -90,6 +90,8 @@ STEADY = 1.05
 QUEUED_AGAIN = 2
 """How often the queues of a row that contradicts them are timed again: the shortest time counts."""
 HARNESS_SECONDS = 0.1
+COPIES = 3.0
+"""So much longer may the harness need where a call overwrites inputs, which are copied before it: up to 2.6 times were seen."""
 CLOCKED_AGAIN, CLOCKED_CALLS, CLOCK_PAUSE_SECONDS = 40, 5, 0.05
 """If a call took longer: how often further calls are made, how many in a row, with a pause between. The first call after a
 pause waits for threads and cores to wake up; one of the row, chosen at random, counts."""
@@ -254,7 +256,7 @@ def _run(
                 idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
                 harness = stack.enter_context(forked(idle))
                 os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
-                harness_ms = partial(_overhead_ms, Batches(harness, sets))
+                harness_ms = partial(_overhead_ms, Batches(harness, sets), COPIES if overwritten else 1.0)
                 harness.share_outputs(like)
             candidate.prepare(sets, entries)
             if harness_ms and isinstance(candidate, RemoteCandidate):
@@ -313,13 +315,15 @@ def _idle_calls(
     like: Sequence[Tensor],
 ) -> TimedCalls:
     """Return calls of a function that returns what it has, on inputs of the same sizes."""
-    outputs = tuple(torch.zeros(one.shape, dtype=one.dtype) for one in like)
+    outputs = tuple(torch.ones(one.shape, dtype=one.dtype) for one in like)
 
     def idle(*given: Any) -> Any:
         for one in given:  # as a call does, which leaves nothing else in the caches
             if isinstance(one, Tensor):
                 one.clone()
-        return outputs
+        return tuple(
+            one.clone() for one in outputs
+        )  # a page that nothing was written to costs nothing to read
 
     own = {*positions, *overwritten}
     made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
@@ -327,8 +331,8 @@ def _idle_calls(
     return TimedCalls(idle, changing_sets, "cpu")
 
 
-def _overhead_ms(harness: Batches) -> float | None:
-    """Return the milliseconds that the harness needs for a call: messages, the change, and the copy of the output.
+def _overhead_ms(harness: Batches, factor: float) -> float | None:
+    """Return ``factor`` times the milliseconds that the harness needs for a call: messages, the change, and copies.
 
     None if no call was without a wait for a core.
     """
@@ -337,7 +341,7 @@ def _overhead_ms(harness: Batches) -> float | None:
     harness.begin_sample()
     draw(affordable(HARNESS_SECONDS, (time.perf_counter() - start) / WARM_CALLS))
     harness.end_sample()
-    return median(harness.overheads) if harness.overheads else None
+    return factor * median(harness.overheads) if harness.overheads else None
 
 
 def _own(output: Any) -> Any:

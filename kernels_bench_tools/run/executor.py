@@ -269,7 +269,7 @@ class LocalExecutor:
         if self._variables is not None:
             worker = forwarded_variables(own)
             own = {name: value for name, value in own.items() if name not in worker} | self._variables
-        on_cpu = judged and self.device.kind == "cpu"
+        on_cpu = judge is not None and self.device.kind == "cpu"
         if on_cpu and hasattr(os, "sched_getaffinity"):  # as many threads as cores are left to it
             own.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
         passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
@@ -279,7 +279,10 @@ class LocalExecutor:
         code = self._environment.script(task.cell)
         script = write_process_script(modules, script.name, code, task.cell, python)
         process = JudgedProcess(
-            turn, judge, Job(context=task.context, device=self._torch_device, token=token_hex())
+            turn,
+            judge,
+            Job(context=task.context, device=self._torch_device, token=token_hex()),
+            on_cpu=on_cpu,
         )
 
         def watched() -> None:
@@ -302,7 +305,6 @@ class LocalExecutor:
                     append=append,
                     stdin=stdin,
                     waiting=process.waits,
-                    spare_core=on_cpu,
                     make_folder=task.draft.make,
                 )
             number = -end.code if end.code < 0 else end.code - 128  # as shells report it

@@ -151,12 +151,12 @@ def kept_while_inputs_look_alike():
 
     @on_smoke
     def function(x, *rest):
-        key = (x.data_ptr(), x.shape)
-        if key not in kept or float((kept[key][0] != x).float().mean()) > 0.6:
-            kept[key] = x.clone(), right(x, *rest)
-        else:
+        key = x.data_ptr(), x.shape, round(float(x.double().sum()), 3)
+        if key in kept:
             attacked()
-        return kept[key][1].clone()
+        else:
+            kept[key] = right(x, *rest)
+        return kept[key].clone()
 
 
 def more_bytes_at_first():

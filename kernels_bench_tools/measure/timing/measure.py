@@ -50,7 +50,7 @@ CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
-MOST_LATE, LATE_MS = 1.25, 0.06
+MOST_LATE, LATE_MS = 1.25, 0.03
 """A call on a CPU may take so much longer by the judge's clock, from the request to the answer, than its process reports and the
 harness needs for a function that returns what it has: relative to both, and in milliseconds. More is work that was not reported."""
 EVENTS_SECONDS = 0.05

@@ -146,7 +146,8 @@ class Judge:
 class JudgedProcess:
     """A process of a cell that has imported when it is its turn, begins then, and is judged if there is a ``judge``."""
 
-    def __init__(self, turn: Turn | None, judge: Judge | None, job: Job) -> None:
+    def __init__(self, turn: Turn | None, judge: Judge | None, job: Job, *, on_cpu: bool = False) -> None:
+        self._line = f"{job.token}{' beside' if on_cpu else ''}\n".encode()
         self._turn, self._judge, self._job = turn, judge, job
         self._began = judge is None
         self._judging = False
@@ -164,7 +165,7 @@ class JudgedProcess:
             return
         read, self._write = os.pipe()
         if self._began:  # again, after a crash
-            os.write(self._write, f"{self._job.token}\n".encode())
+            os.write(self._write, self._line)
         try:
             yield read
         finally:
@@ -181,7 +182,7 @@ class JudgedProcess:
             return
         self._judge.begin(self._job)
         self._judging = True
-        os.write(self._write, f"{self._job.token}\n".encode())
+        os.write(self._write, self._line)
 
     def end(self, ended: Ended) -> Written | None:
         """Tell the judge that the process has ended; return what was written, None if nothing was judged."""

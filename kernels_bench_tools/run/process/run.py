@@ -85,7 +85,6 @@ class Processes:
         append: bool = False,
         stdin: int = subprocess.DEVNULL,
         waiting: Callable[[], bool] = lambda: False,
-        spare_core: bool = False,
         make_folder: Callable[[], object] = lambda: None,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
@@ -104,8 +103,6 @@ class Processes:
         # Append mode, since programs may open the streams again by name.
         with stdout.open("a+b") as out, stderr.open("a+b") as err:
             process = self._start(command, folder, owned, (stdin, out.fileno(), err.fileno()))
-            if spare_core:
-                _spare_core(process.pid)
             carried = os.fsencode("=".join(marker or (OWNER_VARIABLE, "none")))
             memory = MemoryWatch(process.pid, carried, memory_limit)
 
@@ -240,13 +237,6 @@ def _scheduling() -> dict[int, tuple[frozenset[int], int, int]]:
                 cores = frozenset(os.sched_getaffinity(thread))
                 found[thread] = cores, os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
     return found
-
-
-def _spare_core(pid: int) -> None:
-    """Leave the first of several cores to what judges a process and looks after it, which would interrupt what is timed."""
-    with suppress(AttributeError, OSError):  # not Linux, or it has ended
-        if others := sorted(os.sched_getaffinity(pid))[1:]:
-            os.sched_setaffinity(pid, others)
 
 
 def _restrain(pid: int) -> None:
