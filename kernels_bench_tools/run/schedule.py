@@ -375,7 +375,7 @@ class Execution:
         self.progress.cell_finished(str(name), run)
 
 
-COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
+COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 4.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
 
 
