@@ -103,7 +103,7 @@ def test_processes_that_had_ended_can_be_recorded_although_their_cells_had_not(t
 
 
 def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pages(tmp_path: Path) -> None:
-    records = measuring_project(tmp_path, **dict.fromkeys("abc", waiting(tmp_path / "begun")))
+    records = measuring_project(tmp_path, **dict.fromkeys("abcd", waiting(tmp_path / "begun")))
     other = records.with_name("nvidia-h200") / "a.jsonl"
     other.parent.mkdir(parents=True)
     h200 = "cuda_device('NVIDIA H200')"
@@ -113,10 +113,10 @@ def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pag
     said = interrupt_build(tmp_path, tmp_path / "begun")
 
     site = tmp_path / "site"
-    assert "site/index.html has the results of 0 of 3 implementations and the committed records" in said
+    assert "site/index.html has the results of 0 of 4 implementations and the committed records" in said
     for page in ("index.html", "op/index.html"):
         text = (site / page).read_text()
-        assert ("This machine has measured 0 of 3 implementations" in text) is (page == "index.html")
+        assert ("This machine has measured 0 of 4 implementations" in text) is (page == "index.html")
         assert "none passed" not in text
         assert "NVIDIA H200" in text
     for page in site.rglob("*.html"):
