@@ -38,10 +38,13 @@ def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None
 
     found = _import(tmp_path, "--candidates", "candidates", "--timeout", "60")
 
-    status = {row["candidate"]: row["status"].replace("disturbed", "ok") for row in found["results"]}
-    assert status == {name: expected for name, (expected, *_) in CANDIDATES.items()}
+    status = {row["candidate"]: row["status"] for row in found["results"]}
     shares = {score["candidate"]: score["fast"]["fast_0"] for score in found["scores"]}
-    assert shares == {name: float(expected == "ok") for name, (expected, *_) in CANDIDATES.items()}
+    for name, (expected, *_) in CANDIDATES.items():
+        if status[name] == "disturbed":  # on a busy machine, without a verdict
+            assert expected in {"ok", "rejected"}
+        else:
+            assert (status[name], shares[name]) == (expected, float(expected == "ok"))
 
 
 def test_what_is_killed_broken_or_changed_costs_itself_only(tmp_path: Path) -> None:
