@@ -29,9 +29,9 @@ lint:
 types:
     {{run}} mypy
 
-# Run all tests that need no GPU, five at a time because many wait for processes; `just test -k name` selects some.
+# Run all tests that need no GPU, four at a time because many wait for processes; `just test -k name` selects some.
 test *arguments:
-    {{run}} pytest -n 5 --dist worksteal {{arguments}}
+    {{run}} pytest -n 4 --dist worksteal {{arguments}}
 
 # Run only the browser tests.
 browser *arguments:

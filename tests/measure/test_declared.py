@@ -147,7 +147,7 @@ def test_parameters_are_prepared_once_for_each_set_of_inputs() -> None:
     assert record.status is Status.OK, record.err
     assert Flag.PREPARED in record.flags
     assert set(prepared) == {2}
-    assert len(prepared) < len(called) - record.lat_ms.reps
+    assert len(prepared) < len(called)  # once for each set of inputs, of which several calls are made
 
 
 def test_a_prepare_that_returns_fewer_than_it_is_given_is_named() -> None:
