@@ -315,15 +315,14 @@ def _idle_calls(
     like: Sequence[Tensor],
 ) -> TimedCalls:
     """Return calls of a function that returns what it has, on inputs of the same sizes."""
+    # Not zeros: a page that nothing was written to costs nothing to read.
     outputs = tuple(torch.ones(one.shape, dtype=one.dtype) for one in like)
 
     def idle(*given: Any) -> Any:
         for one in given:  # as a call does, which leaves nothing else in the caches
             if isinstance(one, Tensor):
                 one.clone()
-        return tuple(
-            one.clone() for one in outputs
-        )  # a page that nothing was written to costs nothing to read
+        return tuple(one.clone() for one in outputs)
 
     own = {*positions, *overwritten}
     made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
