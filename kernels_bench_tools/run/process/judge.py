@@ -80,7 +80,8 @@ class Judge:
         self.socket = str(folder / "socket")
         self._log = folder / "log"
         self._command = isolated_command(_CODE.format(paths=paths, socket=self.socket), python)
-        self._variables = {**variables, OWNER_VARIABLE: reaper().owner}
+        # Threads that wait for each other would keep the cores busy on which cells are measured.
+        self._variables = {"OMP_WAIT_POLICY": "passive", **variables, OWNER_VARIABLE: reaper().owner}
         self._start()
 
     def _start(self) -> None:
