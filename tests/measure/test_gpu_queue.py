@@ -211,8 +211,9 @@ def test_the_clock_of_another_process_agrees_with_the_kernels_of_an_honest_call(
     assert not REJECTING.intersection(trial.flags)
     hot, queued = trial.timing.quantities.device_hot.p50, trial.timing.quantities.back_to_back.p50
     kernels = sum(kernel.count for kernel in trial.timing.kernels)
-    # It may be shorter: the next call begins while the last blocks of one end.
-    assert queued - kernels * launch_gap_ms("cuda") < 1.04 * hot + 0.0005 * kernels
+    # It may be shorter: the next call begins while the last blocks of one end. Memory-bound calls differ by some percent with
+    # where their tensors lie.
+    assert queued - kernels * launch_gap_ms("cuda") < 1.1 * hot + 0.0005 * kernels
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,9 @@ def test_the_clock_of_another_process_agrees_with_the_kernels_of_an_honest_call(
 def test_work_outside_of_the_reported_time_costs_the_rank(function: str, flag: Flag) -> None:
     trial = judged(function=function)
 
+    if function == "work that the profiler loses" and trial.status is Status.ERROR:
+        assert trial.failure.type == "NoKernelError"  # it lost all of it
+        return
     assert trial.status is Status.REJECTED
     assert flag in trial.flags
     assert flag is Flag.STREAM_ESCAPE or "by the clock of another process" in trial.failure.msg
