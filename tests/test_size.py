@@ -11,7 +11,7 @@ SLACK = 100
 LINES = {
     "kernels_bench_tools": 40_210,
     "kernels_bench_tools/chart": 600,
-    "kernels_bench_tools/cli": 3_990,
+    "kernels_bench_tools/cli": 4_000,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_690,
     "kernels_bench_tools/measure": 7_660,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_570,
+    "tests": 30_590,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

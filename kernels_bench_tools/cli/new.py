@@ -95,9 +95,6 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:
         what = "is not a name for an operator" if not _NAME.fullmatch(name) else "is reserved"
         raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
-    for path in (module, f"{project.operators}/{name}", name):
-        if (project.root / path).exists():
-            raise ProjectError(path, "exists already", "", "Choose another name")
     if name in built_in_operators():
         remedy = f"To use it: kbt new implementation {name}/my_kernel"
         raise ProjectError(name, "is a built-in operator", "A new name", remedy)
@@ -109,6 +106,16 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
         f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
     }
     texts = {path: filled(starter, **values) for path, starter in starters.items()}
+    places = [project.root / path for path in (name, f"{project.operators}/{name}", module)]
+    files = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
+    # A killed command has written a part.
+    if (
+        len(files) == len(texts)
+        or {*map(project.relative, files)} - texts.keys()
+        or other_files(project, texts)
+    ):
+        first = project.relative(files[0]) if files else name
+        raise ProjectError(first, "exists already", "", "Choose another name")
     print(*map(project.relative, write_new(project, texts)), sep="\n")
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 

@@ -86,20 +86,40 @@ def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
     assert "note: docs/index.md matches `notebooks`" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("synced", [0, 8, 15])
-def test_a_killed_command_is_continued_by_the_same_one(folder, synced):
-    assert kbt("init", "whole") == 0
-    code = (
-        "import os; from kernels_bench_tools.cli import new; from kernels_bench_tools.cli.app import find_app, run\n"
-        "from kernels_bench_tools.notebooks.harness import Harness; new._own_source = lambda root: Harness()\n"
-        f"numbers = iter(range({synced})); os.fsync = lambda _: next(numbers, None) is None and os.kill(os.getpid(), 9)\n"
-        "run(find_app(['init', 'cut']), ['init', 'cut'])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == -9
+KILLED = """
+import os
+from kernels_bench_tools.cli import new
+from kernels_bench_tools.cli.app import find_app, run
+from kernels_bench_tools.notebooks.harness import Harness
+new._own_source = lambda root: Harness()
+left = iter(range({synced}))
+os.fsync = lambda _: next(left, None) is None and os.kill(os.getpid(), 9)
+run(find_app({arguments}), {arguments})
+"""
 
-    assert kbt("init", "cut") == 0
-    titled = {name: data.replace(b"Cut", b"Whole") for name, data in contents(folder / "cut").items()}
-    assert titled == contents(folder / "whole")
+
+@pytest.mark.parametrize(
+    ("command", "synced"),
+    [
+        *(("init", synced) for synced in (0, 8, 15)),
+        *(("new operator scan", synced) for synced in (0, 1, 3)),
+        ("new implementation softmax/other", 0),
+        *(("upgrade --to 2026-01-01", synced) for synced in (0, 1, 3)),
+    ],
+)
+def test_a_killed_command_is_continued_by_the_same_one(folder, monkeypatch, command, synced):
+    arguments = command.split()
+    code = KILLED.format(synced=synced, arguments=arguments)
+    for place in ("whole", "cut"):
+        (folder / place / "kernels").mkdir(parents=True)
+        monkeypatch.chdir(folder / place / "kernels")
+        assert command == "init" or kbt("init") == 0
+        if place == "cut":
+            ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+            assert ended.returncode == -9
+        assert kbt(*arguments) == 0
+
+    assert contents(folder / "cut") == contents(folder / "whole")
 
 
 def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(folder, capsys):

@@ -79,7 +79,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("new implementation softmax/plain", "softmax/impls/plain.md: ", "exists already"),
         ("new implementation softmax/mine --from plan", "--from plan: ", "'plain'"),
         ("new operator gather", "operators/gather.py: ", "another name"),
-        ("new operator softmax", "softmax: ", "exists already"),
+        ("new operator softmax", "softmax/", "exists already"),
         ("new operator rms_norm", "rms_norm: ", "kbt new implementation rms_norm/my_kernel"),
         ("new operator Softmax", "Softmax: ", "lower-case"),
         ("new operator soft-max", "soft-max: ", "lower-case"),
