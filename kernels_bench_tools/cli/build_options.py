@@ -60,7 +60,9 @@ def _read(
         no_measure: Measure nothing: the report has the committed records, and what was measured before.
         retry_failed: Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.
         workloads (SETS): Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of
-            them. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
+            them. `random:20:1` draws 20 shapes of each operator that are in no table from seed 1, with sizes up to those of
+            the device's sets, `random:20:1:large` up to those of `large`. They get no rank: rankings say how
+            implementations compare at all drawn ones. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
         mode: What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.
         jobs (N): Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means
             one per core. Measuring cells always run alone.

@@ -262,7 +262,7 @@ def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
     known = {
         view.device.slug: view.device
         for summary in summaries
-        for view in summary.devices
+        for view in (*summary.devices, *summary.drawn)
         if any(point.status is Status.OK for row in view.rows for point in row.points)
     }
     if not known:

@@ -19,6 +19,7 @@ from torch.nn import Module, Parameter
 
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
+from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
@@ -157,8 +158,10 @@ class Operator:
     smaller: Callable[[Workload], Workload] = lambda workload: workload
     """Return a workload that takes the same path through a kernel and is cheap to check many times."""
     multiples: Mapping[str, int] = field(default_factory=dict)
-    """Axis to the number of which its sizes are multiples, where shapes are drawn by the judge: up to the size that
-    ``smaller`` has, if inputs can be made and torch's operator is right. 1 unless given; the axis stays as it is if 0."""
+    """Axis to the number of which its sizes are multiples, where shapes are drawn: by the judge up to the size that ``smaller``
+    has, and for sets ``random:``, if inputs can be made and torch's operator is right. 1 unless given; it stays as it is if 0."""
+    fit: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    """Whether drawn sizes fit together, where those of one axis depend on another's."""
     nonfinite: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """``nan``, ``inf`` and ``-inf`` to the positions of inputs in which it must have the results of the reference."""
     gradients: tuple[int, ...] = ()
@@ -283,7 +286,12 @@ class Operator:
 
     def own_sets(self, names: Iterable[str]) -> str:
         """Return those of the workload sets that this operator has, comma-separated: a build names those of several."""
-        return ",".join(name for name in map(str.strip, names) if name in self.workload_sets)
+        can_draw = any(self.multiples.get(axis, 1) for axis in self.axes)
+        known = (
+            *self.workload_sets,
+            *(name for name in names if can_draw and name.strip().startswith(RANDOM)),
+        )
+        return ",".join(name for name in map(str.strip, names) if name in known)
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
         """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""

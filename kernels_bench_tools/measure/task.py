@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.measure.candidate import Candidate, Description
+from kernels_bench_tools.measure.correctness.check import with_drawn_sets
 from kernels_bench_tools.measure.device.environment import describe_affinity, describe_device
 from kernels_bench_tools.measure.judge.guard import PACKAGES, TRUST
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate
@@ -76,7 +77,8 @@ class Task(msgspec.Struct, kw_only=True):
 
     def selected(self, operator: Operator) -> list[Workload]:
         """Return the workloads of the operator; ``OperatorError`` if there are none."""
-        return in_mode(self.adapted(operator), self.mode).workloads(self.workloads, self.only)
+        found = with_drawn_sets(self.adapted(operator), self.workloads, self.device.partition(":")[0])
+        return in_mode(found, self.mode).workloads(self.workloads, self.only)
 
     def adapted(self, operator: Operator) -> Operator:
         return operator.adapted(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -65,6 +65,12 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     position = first + torch.arange(length)
     slots = tables.gather(1, position // block_size) * block_size + position % block_size
     return *tensors, slots.flatten().to(device)
+
+
+def fit(axes: Mapping[str, Any]) -> bool:
+    """Return whether as many tokens of each sequence have slots in its blocks."""
+    tokens, sequences, blocks = axes["tokens"], axes["sequences"], axes["blocks"]
+    return not tokens % sequences and tokens // sequences <= blocks // sequences * axes["block_size"]
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -130,6 +136,7 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, tokens=64, sequences=64, blocks=64),
+    fit=fit,
     nonfinite=helpers.any_number(0, 1, 2, 3),
     unread=(2, 3),
 )

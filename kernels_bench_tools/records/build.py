@@ -24,6 +24,8 @@ CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
 
 FORWARD = "fwd"
+RANDOM = "random:"
+"""Beginning of the names of workload sets that are drawn: ``random:COUNT:SEED``."""
 MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass or both."""
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
+from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.committed import Owner, effect_owner, read_unlinked, record_owner
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import decode_foreign
@@ -45,6 +46,11 @@ _MOST_PROBLEMS = 20
 _CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
+_NOT_OF_DRAWN = (
+    *("absmax", "compile_ms", "corr", "peak_bytes", "work", "kernels", "quantities", "first_call", "clocks"),
+    *("regime", "roofline", "span_ms"),
+)
+"""Fields that a committed record of a drawn workload does not have."""
 _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
 
@@ -267,7 +273,15 @@ def _shared_provenance(origin: Record, record: Record) -> Provenance:
 
 
 def thin_record(record: Record) -> Record:
-    """Return the record with short kernel names, five digits, and fewer samples, but the quantiles of all."""
+    """Return the record with short kernel names, five digits, and fewer samples, but the quantiles of all.
+
+    Of a drawn workload, of which many are only compared as a whole, there are the quantiles alone.
+    """
+    if str(record.wl.get("set", "")).startswith(RANDOM):
+        empty = Record(ts="", run="", impl="")
+        record = replace(record, **{name: getattr(empty, name) for name in _NOT_OF_DRAWN})
+        latency = record.lat_ms and replace(_thinned(record.lat_ms, 0), raw_times=[])
+        return replace(record, lat_ms=latency)
     longest = max(
         _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
     )

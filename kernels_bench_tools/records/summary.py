@@ -26,6 +26,9 @@ SCHEMA = 1
 SMALLEST_EFFECT = 0.005
 """A smaller relative difference counts as none, even if it is significant."""
 
+GENERAL = 0.97
+"""From this speed-up over the fastest other implementation on, one costs no time at a drawn workload."""
+
 FEWEST_PROCESSES = 3
 """Processes of an implementation that a verdict needs. With two, Student's interval is three times as wide."""
 
@@ -218,6 +221,16 @@ class Point(msgspec.Struct, kw_only=True):
         return known.get(metric, (None, None))
 
 
+class OverOthers(msgspec.Struct, kw_only=True):
+    """Speed-ups over the fastest other implementation at drawn workloads that both passed."""
+
+    ratios: list[float]
+    """One for each of them, the lowest first."""
+    median: float
+    share: float
+    """Of those that are at least ``GENERAL``."""
+
+
 class Row(msgspec.Struct, kw_only=True):
     implementation: str
     slug: str
@@ -246,6 +259,8 @@ class Row(msgspec.Struct, kw_only=True):
     environment: Environment = msgspec.field(default_factory=Environment)
     provenance: Provenance = msgspec.field(default_factory=Provenance)
     tags: dict[str, str] = msgspec.field(default_factory=dict)
+    drawn: OverOthers | None = None
+    """At drawn workloads of the same function and mode on the same device, in its rows in all other views."""
 
 
 class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -310,6 +325,8 @@ class Summary(msgspec.Struct, kw_only=True):
     title: str
     devices: list[DeviceSummary]
     """GPUs first, then CPUs, each sorted by slug; the views of a device are adjacent."""
+    drawn: list[DeviceSummary] = msgspec.field(default_factory=list)
+    """Views of drawn workloads, of all seeds: they are in no ranking."""
 
 
 class Result(NamedTuple):

@@ -259,6 +259,7 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
         choices={name: text for name, text in charts(shown.views).items() if name in drawn},
         charts_url=page.url(paths.script(page.path, "charts")),
         pairs_url=page.url(paths.script(page.path, "pairs")),
+        drawn=operator.summary.drawn if operator.summary and not kind else [],
         compared={
             row.implementation: row.title for view in shown.views if view.pairs for row in measured_rows(view)
         },

@@ -10,7 +10,7 @@ import msgspec
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, Called, ModelTask, Phase
-from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.record import Flag, Judged, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
@@ -23,6 +23,7 @@ from kernels_bench_tools.records.summary import (
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.compare import REPRODUCIBLE
 from kernels_bench_tools.results.metrics import speedup_with_interval
+from kernels_bench_tools.results.views import DRAWN
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.text import did_you_mean, grouped
 
@@ -125,8 +126,19 @@ class Measured(NamedTuple):
     @property
     def eligible(self) -> list[tuple[Row, Point]]:
         """The implementations that can be chosen, the fastest first."""
-        able = [pair for pair in self.points if pair[1].p50_ms and not _obstacle(*pair)]
+        able = [pair for pair in self.points if pair[1].p50_ms and not self.obstacle(*pair)]
         return sorted(able, key=lambda pair: pair[1].p50_ms or inf)
+
+    def obstacle(self, row: Row, point: Point) -> str:
+        """Return why an implementation cannot be chosen for the workload; empty if it can."""
+        if point.status is not Status.OK:
+            return point.status.label
+        if Flag.APPROXIMATE in point.flags:
+            return Flag.APPROXIMATE.label
+        # Of a drawn shape, it says nothing that others failed.
+        if row.rank is not None or (self.workload.set == DRAWN and row.judged is not Judged.NOT):
+            return ""
+        return f"no rank, it passed {row.passed} of {row.total} workloads"
 
     @property
     def near(self) -> str:
@@ -138,18 +150,10 @@ class Measured(NamedTuple):
         )
 
 
-def _obstacle(row: Row, point: Point) -> str:
-    """Return why an implementation cannot be chosen for a workload; empty if it can."""
-    if point.status is not Status.OK:
-        return point.status.label
-    if Flag.APPROXIMATE in point.flags:
-        return Flag.APPROXIMATE.label
-    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
-
-
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
     """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
-    workloads = [workload for view in summary.devices for workload in view.workloads]
+    views = (*summary.devices, *summary.drawn)
+    workloads = [workload for view in views for workload in view.workloads]
     known = grouped(axis for workload in workloads for axis in axes_of(workload).items())
     axes: dict[str, int | bool | str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -179,7 +183,7 @@ def nearest(summary: Summary, device: str, axes: Axes) -> list[Measured]:
     any value. Of equal workloads in several sets, it is the one with most results.
     """
     by_distance: dict[float, list[Measured]] = {}
-    for measured in _forward(summary, device):
+    for measured in _forward(summary.operator, (*summary.devices, *summary.drawn), device):
         have, factors, alike = axes_of(measured.workload), measured.factors, True
         for name, value in axes.items():
             if isinstance(value, bool | str) or isinstance(have.get(name), bool | str | None):
@@ -194,11 +198,11 @@ def nearest(summary: Summary, device: str, axes: Axes) -> list[Measured]:
     return [max(sets, key=lambda each: len(each.eligible)) for sets in equal.values()]
 
 
-def _forward(summary: Summary, device: str) -> Iterator[Measured]:
-    for view in summary.devices:
+def _forward(operator: str, views: Iterable[DeviceSummary], device: str) -> Iterator[Measured]:
+    for view in views:
         for number, workload in enumerate(view.workloads):
             if view.device.slug == device and not workload.mode:
-                yield Measured(summary.operator, view, number, {})
+                yield Measured(operator, view, number, {})
 
 
 def choose(measured: Measured) -> Choice | None:
@@ -220,7 +224,7 @@ def choose(measured: Measured) -> Choice | None:
         faster={
             row.implementation: why
             for row, point in points
-            if (point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := _obstacle(row, point))
+            if (point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := measured.obstacle(row, point))
         },
         avoid={row.implementation: why for row, point in points if (why := _reason_against(point))},
         view=view.key,
@@ -254,7 +258,9 @@ class Measurements:
         self.summaries = summaries
         self.device = device
         self._equal = {
-            operator: grouped((_compared(each.workload), each) for each in _forward(summary, device))
+            operator: grouped(
+                (_compared(each.workload), each) for each in _forward(operator, summary.devices, device)
+            )
             for operator, summary in summaries.items()
         }
 

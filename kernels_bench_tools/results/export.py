@@ -13,6 +13,7 @@ from kernels_bench_tools.records.outcome import flag_words
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
+    GENERAL,
     DeviceSummary,
     Report,
     Result,
@@ -26,7 +27,7 @@ from kernels_bench_tools.results.metrics import (
     speedup_with_interval,
 )
 from kernels_bench_tools.results.views import axis_names, axis_title
-from kernels_bench_tools.text import MISSING, plural, table, wrapped
+from kernels_bench_tools.text import MISSING, plural, table, times, wrapped
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -154,10 +155,11 @@ def text_table(summary: Summary | DeviceSummary, width: int = 0) -> str:
     """
     if isinstance(summary, DeviceSummary):
         return _view(summary, "", width)
-    names = [view.device.name for view in summary.devices]
+    shown = [*summary.devices, *summary.drawn]
+    names = [view.device.name for view in shown]
     # One device is named once, above all of its views.
     shared = names[0] if len(names) > 1 and len(set(names)) == 1 and width else ""
-    views = [_view(view, shared, width) for view in summary.devices]
+    views = [_view(view, shared, width) for view in shown]
     return "\n".join([f"{shared}\n", *views] if shared else views) or f"{summary.title}: no records.\n"
 
 
@@ -168,11 +170,22 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     title = " · ".join(filter(None, ("" if shared else view.device.name, view.view)))
     heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
     ranking = [["rank", "implementation", "speed-up", "passed", "status"]]
+    if drawn := any(row.drawn for row in view.rows):
+        ranking[0][3:3] = ["random shapes: over\nthe fastest other", "worst", f"{GENERAL} or\nmore"]
     for row in view.rows:
         speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
         place = [MISSING if row.rank is None else str(row.rank), row.title, speedup]
+        if row.drawn:
+            count = len(row.drawn.ratios)
+            place += [
+                f"{times(row.drawn.median)} ({count})",
+                times(row.drawn.ratios[0]),
+                f"{row.drawn.share:.0%}",
+            ]
+        elif drawn:
+            place += [MISSING] * 3
         ranking.append([*place, f"{row.passed}/{row.total}", _outcome(row.status, row.reason)])
-    ranked = table(ranking, {0, 2, 3}, max(width - 2, 0))
+    ranked = table(ranking, {0, *range(2, len(ranking[0]) - 1)}, max(width - 2, 0))
     blocks = ["\n".join(wrapped(heading, width)), textwrap.indent(ranked, "  ")]
     # The ranking has the reason of a row that passed nothing.
     measured = [row for row in view.rows if row.passed]

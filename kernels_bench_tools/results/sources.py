@@ -15,6 +15,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import SOURCE_BUILD
 from kernels_bench_tools.records.record import Failure, Record, Status, Work, device_of
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, implausible
+from kernels_bench_tools.results.views import DRAWN, view_of
 from kernels_bench_tools.text import grouped, title_from_name
 
 _NULL, _CACHE = "null", "l2_bytes"
@@ -61,14 +62,14 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
     """Return the records that count by device: GPUs first, then by slug.
 
     Of one device and implementation, records of this build replace committed ones altogether, because a row shows one
-    environment. Correct records whose time is impossible get the status that says so. A device does not count if none
+    environment; those of drawn workloads replace only such ones. Correct records whose time is impossible get the status that says so. A device does not count if none
     of its implementations was measured although some can be.
     """
     absent = {
         (device_of(it).slug, it.impl) for one in sources for it in one.records if it.outcome is Status.ABSENT
     }
-    now: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    before: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    now: dict[tuple[str, str, bool], list[Record]] = defaultdict(list)
+    before: dict[tuple[str, str, bool], list[Record]] = defaultdict(list)
     devices: dict[str, Device] = {}
     for source in sources:
         for record in source.records:
@@ -78,8 +79,11 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
             known = devices.setdefault(device.slug, device)
             if device.driver and (not known.driver or source.measured_now):
                 devices[device.slug] = device
-            (now if source.measured_now else before)[device.slug, record.impl].append(record)
-    kept = {key: _of_one_origin(records) for key, records in (before | now).items()}
+            is_drawn = view_of(record.wl).set == DRAWN
+            (now if source.measured_now else before)[device.slug, record.impl, is_drawn].append(record)
+    kept: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for (slug, name, _), records in (before | now).items():
+        kept[slug, name] += _of_one_origin(records)
     baselines = {it.impl for one in sources if one.front and one.front.baseline for it in one.records}
     needs = {it.impl: one.front.requires for one in sources if one.front for it in one.records}
     names = sorted({name for _, name in kept.keys() | absent})

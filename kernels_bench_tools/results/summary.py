@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import inf
+from statistics import median
 
 import msgspec
 
@@ -14,8 +15,10 @@ from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Environment, Failure, Flag, Judged, Provenance, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
+    GENERAL,
     DeviceSummary,
     Estimate,
+    OverOthers,
     Pair,
     Point,
     Ratio,
@@ -37,6 +40,7 @@ from kernels_bench_tools.results.compare import (
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
 from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
+    DRAWN,
     View,
     group_order,
     in_order,
@@ -305,6 +309,7 @@ def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bo
     groups = {name: list(dict.fromkeys(view.group for view in _views(by_name[name]))) for name in by_name}
     order = group_order(groups.values())
     made: list[DeviceSummary] = []
+    drawn: list[DeviceSummary] = []
     for found in devices:
         here = found.implementations
         measured = {view for records in here.values() for view in _views(records)}
@@ -313,9 +318,50 @@ def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bo
             view: [view_records(name, here[name], view) for name in here if view in shown[name]]
             for view in in_view_order(set().union(*shown.values()), order)
         }
-        made += _device_views(found.device, views, known, pairs)
-    _make_slugs_unique(made)
-    return Summary(operator=operator, title=title, devices=made)
+        usual = {view: records for view, records in views.items() if view.set != DRAWN}
+        made += _device_views(found.device, usual, known, pairs)
+        others = {view: records for view, records in views.items() if view.set == DRAWN}
+        drawn += _device_views(found.device, others, known, pairs=False)
+    _make_slugs_unique(made + drawn)
+    _compare_drawn(made, drawn)
+    return Summary(operator=operator, title=title, devices=made, drawn=drawn)
+
+
+def _compare_drawn(views: Sequence[DeviceSummary], drawn: Sequence[DeviceSummary]) -> None:
+    """Add to all rows how they compare with the fastest exact and ranked kind of row at drawn workloads."""
+
+    def key(view: DeviceSummary, row: Row) -> tuple[str, ...]:
+        first = next(iter(view.workloads), WorkloadSummary(name=""))
+        return view.device.slug, first.group, first.mode, row.implementation
+
+    known: dict[tuple[str, ...], list[float]] = {}
+    for view in drawn:
+        for points in zip(*(row.points for row in view.rows), strict=True):
+            timed = [
+                (row, one) for row, one in zip(view.rows, points, strict=True) if one.status is Status.OK
+            ]
+            for row, point in timed:
+                others = [
+                    one.p50_ms
+                    for other, one in timed
+                    if other is not row
+                    and one.p50_ms
+                    and Flag.APPROXIMATE not in one.flags
+                    and (other.judged is not Judged.NOT or row.judged is Judged.NOT)
+                ]
+                if others and point.p50_ms:
+                    known.setdefault(key(view, row), []).append(min(others) / point.p50_ms)
+    found = {
+        of: OverOthers(
+            ratios=sorted(round(ratio, 4) for ratio in ratios),
+            median=median(ratios),
+            share=sum(ratio >= GENERAL for ratio in ratios) / len(ratios),
+        )
+        for of, ratios in known.items()
+    }
+    for view in (*views, *drawn):
+        for row in view.rows:
+            row.drawn = found.get(key(view, row))
 
 
 def _views(records: Iterable[Record]) -> dict[View, None]:

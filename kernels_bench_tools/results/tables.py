@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 from pathlib import Path
 from statistics import median
 
@@ -115,6 +116,11 @@ def by_workload(view: DeviceSummary) -> Iterator[tuple[WorkloadSummary, list[Poi
         found = [of_row.get(workload.name) for of_row in points]
         times = [point.p50_ms for point in found if point and point.p50_ms and point.status.passed]
         yield workload, found, min(times, default=None)
+
+
+def ratio_place(ratio: float) -> float:
+    """Return where a ratio is between 1/4 and 4 on a logarithmic scale, in percent: 50 is 1, and others are at the ends."""
+    return round(50 + 25 * max(-2.0, min(2.0, log2(ratio))), 1)
 
 
 def typical(row: Row, name: str = "p50_ms") -> Estimate | None:

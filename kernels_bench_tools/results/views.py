@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.summary import WorkloadSummary
 from kernels_bench_tools.text import slugify
 
@@ -28,9 +29,13 @@ class View(NamedTuple):
         return " · ".join(part for part in self if part) or "other"
 
 
+DRAWN = RANDOM.rstrip(":")
+"""The set of all workloads that were drawn, whatever their seed, in views."""
+
+
 def view_of(workload: Mapping[str, Any]) -> View:
     group, name, mode = (str(workload.get(part) or "") for part in ("group", "set", "mode"))
-    return View(group, name, "" if mode in _FORWARD else mode)
+    return View(group, DRAWN if name.startswith(RANDOM) else name, "" if mode in _FORWARD else mode)
 
 
 def group_order(implementations: Iterable[Sequence[str]]) -> list[str]:

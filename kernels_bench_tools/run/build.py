@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_no
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import (
     FORWARD,
+    RANDOM,
     BuildRun,
     CellRun,
     EffectRequest,
@@ -48,6 +50,7 @@ than their intervals (addresses, clocks), and three are the fewest that show it.
 something runs and roughly how fast, which is not worth three times the minutes."""
 QUICK_WORKLOADS = "smoke"
 """The workload set that only shows whether something runs: one process is enough."""
+_DRAWN = re.compile(rf"{RANDOM}\d+:\d+(:[\w.+-]+)?")
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
@@ -92,7 +95,8 @@ class BuildOptions:
 
     def process_counts(self, kind: str) -> list[int]:
         """Return the numbers of processes of which known results are used; a cell that measures is run in the last."""
-        if self.processes or self.workloads == QUICK_WORKLOADS:
+        drawn = all(map(_DRAWN.fullmatch, self.workloads.split(",")))  # they get no verdict, but many shapes
+        if self.processes or self.workloads == QUICK_WORKLOADS or drawn:
             return [self.processes or 1]
         default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
         return list(dict.fromkeys([max(DEFAULT_PROCESSES.values()), 1 if self.quick else default]))
@@ -199,9 +203,9 @@ def check_workloads(project: Project, nodes: Iterable[Node], workloads: str, mod
         raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
     known = list(dict.fromkeys(name for sets in found for name in sets))
     for name in workloads.split(",") if workloads and all(found) else ():
-        if known and name.strip() not in known:
+        if known and name.strip() not in known and not _DRAWN.fullmatch(name.strip()):
             what = "is a workload set of none of the operators"
-            expected = f"One of {', '.join(known)}, or several with commas between them"
+            expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several with commas between them"
             raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))
 
 
