@@ -202,7 +202,9 @@ def check_workloads(project: Project, nodes: Iterable[Node], workloads: str, mod
         )
         raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
     known = list(dict.fromkeys(name for sets in found for name in sets))
-    for name in workloads.split(",") if workloads and all(found) else ():
+    drawn = map(_DRAWN.fullmatch, map(str.strip, workloads.split(",")))
+    of_drawn = [name for one in drawn if one and one[1] for name in one[1].removeprefix(":").split("+")]
+    for name in (*workloads.split(","), *of_drawn) if workloads and all(found) else ():
         if known and name.strip() not in known and not _DRAWN.fullmatch(name.strip()):
             what = "is a workload set of none of the operators"
             expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several with commas between them"
