@@ -18,7 +18,7 @@ LINES = {
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_450,
-    "kernels_bench_tools/records": 2_710,
+    "kernels_bench_tools/records": 2_720,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_520,
     "kernels_bench_tools/run": 4_970,

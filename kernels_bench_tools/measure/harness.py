@@ -162,7 +162,7 @@ def run_benchmark(
     if context.judge and not own:
         return judged_elsewhere(load_candidate, task, context.judge)
     with open_session(device) as session:
-        session.measure_peaks(task.peaks(found))
+        session.measure_peaks(task.peaks(selected))
         return measure_task(
             task, found, load_candidate(), session, context, print=partial(print, end="", flush=True)
         )

@@ -69,11 +69,9 @@ class Task(msgspec.Struct, kw_only=True):
     load_ms: float | None = None
     failure: LoadFailure | None = None
 
-    def peaks(self, operator: Operator) -> set[str]:
+    def peaks(self, selected: Iterable[Workload]) -> set[str]:
         """Return the names of the device's peaks with which the workloads are compared; none for a quick try."""
-        if self.workloads == QUICK_SET:
-            return set()
-        return peaks_for(workload.dtype for workload in self.selected(operator))
+        return set() if self.workloads == QUICK_SET else peaks_for(workload.dtype for workload in selected)
 
     def selected(self, operator: Operator) -> list[Workload]:
         """Return the workloads of the operator; ``OperatorError`` if there are none."""
@@ -266,7 +264,7 @@ def measure_task(
     """
     state = state or TaskState()
     adapted = task.adapted(operator)
-    selected = state.selected = task.selected(operator)
+    selected = state.selected = state.selected or task.selected(operator)
     info = state.info = state.info or RunInfo(
         run=state.run,
         operator=operator.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tokenize
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -25,7 +26,9 @@ NEEDS_VARIABLE = "KBT_NEEDS"
 
 FORWARD = "fwd"
 RANDOM = "random:"
-"""Beginning of the names of workload sets that are drawn: ``random:COUNT:SEED``."""
+"""Beginning of the names of workload sets that are drawn."""
+DRAWN_SET = re.compile(rf"{RANDOM}([1-9][0-9]{{0,3}}):([0-9]{{1,9}})(?::([\w.+-]+))?")
+"""``random:COUNT:SEED``, or with ``:SETS``: from 1 to 9999 shapes."""
 MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass or both."""
 

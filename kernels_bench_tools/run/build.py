@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_targets
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import (
+    DRAWN_SET,
     FORWARD,
-    RANDOM,
     BuildRun,
     CellRun,
     EffectRequest,
@@ -50,7 +49,6 @@ than their intervals (addresses, clocks), and three are the fewest that show it.
 something runs and roughly how fast, which is not worth three times the minutes."""
 QUICK_WORKLOADS = "smoke"
 """The workload set that only shows whether something runs: one process is enough."""
-_DRAWN = re.compile(rf"{RANDOM}\d+:\d+(:[\w.+-]+)?")
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
@@ -95,7 +93,9 @@ class BuildOptions:
 
     def process_counts(self, kind: str) -> list[int]:
         """Return the numbers of processes of which known results are used; a cell that measures is run in the last."""
-        drawn = all(map(_DRAWN.fullmatch, self.workloads.split(",")))  # they get no verdict, but many shapes
+        drawn = all(
+            map(DRAWN_SET.fullmatch, self.workloads.split(","))
+        )  # they get no verdict, but many shapes
         if self.processes or self.workloads == QUICK_WORKLOADS or drawn:
             return [self.processes or 1]
         default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
@@ -202,10 +202,10 @@ def check_workloads(project: Project, nodes: Iterable[Node], workloads: str, mod
         )
         raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
     known = list(dict.fromkeys(name for sets in found for name in sets))
-    drawn = map(_DRAWN.fullmatch, map(str.strip, workloads.split(",")))
-    of_drawn = [name for one in drawn if one and one[1] for name in one[1].removeprefix(":").split("+")]
+    drawn = map(DRAWN_SET.fullmatch, map(str.strip, workloads.split(",")))
+    of_drawn = [name for one in drawn if one and one[3] for name in one[3].split("+")]
     for name in (*workloads.split(","), *of_drawn) if workloads and all(found) else ():
-        if known and name.strip() not in known and not _DRAWN.fullmatch(name.strip()):
+        if known and name.strip() not in known and not DRAWN_SET.fullmatch(name.strip()):
             what = "is a workload set of none of the operators"
             expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several with commas between them"
             raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))

@@ -75,7 +75,9 @@ def test_only_operators_with_sizes_to_draw_have_such_a_set() -> None:
     assert find_operator(FIXED).own_sets(["random:2:1", "smoke"]) == "smoke"
 
 
-@pytest.mark.parametrize("name", ["random:few:1", "random:3", "random:3:1:nosuch"])
+@pytest.mark.parametrize(
+    "name", ["random:few:1", "random:3", "random:0:1", "random:99999:1", "random:3:1:nosuch"]
+)
 def test_a_set_that_is_not_drawn_is_named(name: str) -> None:
     with pytest.raises(OperatorError, match=r"random:COUNT:SEED|nosuch"):
         drawn(find_operator("rms_norm"), name)

@@ -32,7 +32,7 @@ from kernels_bench_tools.measure.operator import (
     failure_of,
     tensors_of,
 )
-from kernels_bench_tools.records.build import RANDOM
+from kernels_bench_tools.records.build import DRAWN_SET, RANDOM
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.text import grouped, without_styles
 
@@ -361,11 +361,12 @@ def _drawn_workloads(operator: Operator, name: str, device: str) -> list[Workloa
     default the device's. No shape has more elements than the largest of SETS; sizes fit together, and torch's operator is
     right for a smaller shape like it.
     """
-    count, seed, of = [*name.removeprefix(RANDOM).split(":", 2), "", "", ""][:3]
-    if not (count.isdecimal() and seed.isdecimal()):
-        what, expected = f"has no workload set {name!r}", "random:COUNT:SEED, or random:COUNT:SEED:SET"
+    parts = DRAWN_SET.fullmatch(name)
+    if parts is None:
+        what, expected = f"has no workload set {name!r}", "random:COUNT:SEED, with up to 9999 shapes"
         raise OperatorError(f"operator {operator.name}", what, expected)
-    table = operator.workloads(of.replace("+", ",") or operator.default_sets(device))
+    count, seed, of = parts.groups()
+    table = operator.workloads(of.replace("+", ",") if of else operator.default_sets(device))
     known = [one.axes for sets in operator.workload_sets.values() for one in sets]
     groups = list(grouped((one.group, one) for one in table).values())
     draw, found = random.Random(int(seed)), dict[str, Workload]()  # noqa: S311 - the same in all processes

@@ -136,7 +136,7 @@ class _Judge:
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _check_task(task, job)
             state.selected = task.selected(operator)
-            session.measure_peaks(task.peaks(operator))
+            session.measure_peaks(task.peaks(state.selected))
             records = measure_task(
                 task, operator, remote, session, job.context, print=remote.print, state=state
             )
