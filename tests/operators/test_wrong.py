@@ -20,6 +20,7 @@ from kernels_bench_tools.operators.gated_delta_rule import torch_chunked as gate
 from kernels_bench_tools.operators.grouped_gemm import reference as grouped
 from kernels_bench_tools.operators.kv_store import torch_store
 from kernels_bench_tools.operators.layer_norm import reference as layer_norm
+from kernels_bench_tools.operators.linear_cross_entropy import linear_losses, linear_losses_and_gradients
 from kernels_bench_tools.operators.llama4_moe import reference as llama4_moe
 from kernels_bench_tools.operators.mlp import reference as mlp
 from kernels_bench_tools.operators.moe import reference as moe
@@ -81,6 +82,23 @@ def with_gradient(change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callabl
         return loss, change(gradient, logits, target)
 
     return function
+
+
+def with_gradients(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+    def function(x: Tensor, weight: Tensor, target: Tensor, _: bool) -> Any:
+        loss, of_x, of_weight = linear_losses_and_gradients(x, weight, target)
+        return loss, *change(of_x, of_weight, x, target)
+
+    return function
+
+
+def of_targets_only(of_x: Tensor, of_weight: Tensor, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    counted = (target >= 0)[:, None]
+    return of_x, torch.zeros_like(of_weight).index_add(0, target.clamp(min=0), (-x * counted).to(x.dtype))
+
+
+def of_newer_tokens(of_x: Tensor, of_weight: Tensor, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    return of_x, of_weight - of_targets_only(of_x, of_weight, x[:1], target[:1])[1]
 
 
 def of_new_tokens_only(
@@ -243,6 +261,15 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "the last column": with_gradient(
             lambda gradient, x, target: torch.cat((gradient[:, :-1], gradient[:, :1] * 0), -1)
         ),
+    },
+    "linear_cross_entropy: Forward": {
+        "ignored tokens too": lambda x, weight, target: linear_losses(x, weight, target.clamp(min=0)),
+        "the last class": lambda x, weight, target: one_column_less(functional.linear(x, weight), target),
+    },
+    "linear_cross_entropy: Forward with gradients": {
+        "no gradient of x": with_gradients(lambda of_x, of_weight, *_: (0 * of_x, of_weight)),
+        "weights of targets only": with_gradients(of_targets_only),
+        "not the first token": with_gradients(of_newer_tokens),
     },
     "decoder_layer": {
         "a copy of the cache": layer_on_a_copy,
