@@ -254,8 +254,6 @@ def _notes(rows: list[EffectRow]) -> list[str]:
         lines.append(f"noise floor, between two samples of the model without it: {', '.join(noise)}")
     for row in rows:
         module, values = row.effect.module, row.agreement
-        if row.cause and row.effect.level == MODEL_LEVEL:
-            lines.append(f"{module}: {row.verdict.label}, because {row.cause}")
         if "top1" in values:
             same, tokens = values["top1"], int(values.get("untied", 0))
             top1 = (
@@ -270,8 +268,5 @@ def _notes(rows: list[EffectRow]) -> list[str]:
             lines.append(
                 f"routed experts: {values['experts']:.2%} agree; logits are compared with the same ones"
             )
-        if row.effect.baseline_host_ms and row.effect.host_ms:
-            before, after = milliseconds(row.effect.baseline_host_ms), milliseconds(row.effect.host_ms)
-            lines.append(f"{module}: host time per call {before} -> {after} ms")
         lines += [f"{module}: {name} {old} -> {new}" for name, old, new in row.costs]
     return lines

@@ -57,8 +57,6 @@ class EffectRow(msgspec.Struct, kw_only=True):
     noise: float
     """Largest difference between two samples of the baseline in one process, as a share of its time."""
     verdict: EffectVerdict
-    cause: str = ""
-    """Why the verdict is not that of the prediction, in one line; empty if there is nothing to explain."""
     agreement: dict[str, float]
     """How the logits agree, or loss and gradients, for one row of a whole model."""
     peak_bytes: int | None = None
@@ -75,9 +73,10 @@ class EffectRow(msgspec.Struct, kw_only=True):
 
     @property
     def costs(self) -> list[tuple[str, str, str]]:
-        """What a whole pass does besides taking time, as a name and the text without and with the implementation."""
+        """What a call or a whole pass does besides its time, as a name and the text without and with the implementation."""
         effect, whole = self.effect, "{:,.0f}".format
         costs = (
+            ("host ms of a call", milliseconds, effect.baseline_host_ms, effect.host_ms),
             ("kernels", whole, effect.baseline_launches, effect.launches),
             ("peak memory", size, effect.baseline_peak_bytes, self.peak_bytes),
             ("tokens/s", whole, *self.tokens_per_s),
@@ -180,10 +179,7 @@ def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
     from kernels_bench_tools.results.compare import by_workload
 
-    rows = [_row(processes) for processes in by_workload(timed)[0].values()]
-    for row in rows:
-        row.cause = _cause(row, [other for other in rows if other.effect.phase == row.effect.phase])
-    return rows
+    return [_row(processes) for processes in by_workload(timed)[0].values()]
 
 
 def _row(records: Sequence[Record]) -> EffectRow:
@@ -245,44 +241,6 @@ def verdict_of_effect(speedup: Ratio, predicted: float | None, noise: float, pro
     return EffectVerdict.SHORT if predicted > value else EffectVerdict.OVER
 
 
-def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
-    # What was replaced, also a whole block; nothing of training or a changed model is measured alone.
-    kernels = [
-        other for other in phase if other.effect.level < MODEL_LEVEL and other.effect.predicted_ms is None
-    ]
-    match row.verdict:
-        case EffectVerdict.NONE:
-            return f"a verdict needs {FEWEST_PROCESSES} processes"
-        case EffectVerdict.BELOW_NOISE:
-            within = abs(log(row.speedup)) <= log(1 + row.noise)
-            return "the difference is smaller than the noise" if within else "the interval contains 1"
-        case EffectVerdict.REGRESSED if kernels and row not in kernels:
-            if slower := [
-                kernel.effect.module for kernel in kernels if kernel.verdict is EffectVerdict.REGRESSED
-            ]:
-                return f"slower alone, too: {', '.join(slower)}"
-            if row.predicted is not None and row.predicted < 1:
-                costs = [
-                    (kernel.calls * (kernel.host_ms - kernel.baseline_host_ms), kernel)
-                    for kernel in (each.effect for each in kernels)
-                    if kernel.host_ms and kernel.baseline_host_ms and kernel.host_ms > kernel.baseline_host_ms
-                ]
-                if costs:
-                    _, most = max(costs, key=lambda cost: cost[0])
-                    times = (
-                        f"{milliseconds(most.host_ms)} ms instead of {milliseconds(most.baseline_host_ms)}"
-                    )
-                    return f"a call of {most.module} takes the host {times}"
-            return "the kernels alone are not slower"
-        case EffectVerdict.REGRESSED if not kernels:
-            device = next((other for other in phase if other.effect.module == "device"), row)
-            if device.verdict is not EffectVerdict.REGRESSED:
-                before, after = device.effect.baseline_launches or 0, device.effect.launches or 0
-                launches = f": it issues {after:,} kernels instead of {before:,}" if after > before else ""
-                return f"the kernels take no longer, the host does{launches}"
-    return ""
-
-
 _Columns = dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]]
 
 
@@ -302,7 +260,7 @@ _COLUMNS: _Columns = {
     **_fields("level", "module", "calls", "baseline_ms", "candidate_ms", "speedup"),
     "speedup_low": lambda _, row: row.low,
     "speedup_high": lambda _, row: row.high,
-    **_fields("predicted", "noise", "verdict", "cause"),
+    **_fields("predicted", "noise", "verdict"),
     "baseline_tokens_per_s": lambda _, row: row.tokens_per_s[0],
     "tokens_per_s": lambda _, row: row.tokens_per_s[1],
     **_fields("baseline_launches", "launches", "baseline_peak_bytes", "peak_bytes", "replaced", "called"),

@@ -81,7 +81,6 @@ def test_an_implementation_is_measured_at_every_level_of_a_model(project: Path) 
         f"tiny-{config_digest(config_from_huggingface(json.loads((project / 'tiny.json').read_text()), ''))}"
     )
     assert first.stdout.startswith(f"rms_norm/mine in {name} with 2 layers, prefill-16,")
-    assert "eager: no verdict, because a verdict needs 3 processes" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
     assert re.search(r"top-1 agreement (\d+) of \1 tokens?", " ".join(first.stdout.split()))
     assert max(map(len, first.stdout.splitlines())) <= 80

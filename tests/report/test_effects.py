@@ -100,7 +100,7 @@ def test_a_phase_shows_each_kernel_alone_and_in_the_model_and_how_long_the_devic
     assert total == ["Sum", "3.360", "4.000", "eager: device idle for 26.00 ms per pass"]
 
 
-def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
+def test_a_phase_shows_every_level_and_the_costs_of_a_loss(site, read_page):
     _, fast, both = table(read_page(site, LLAMA), DECODE)
 
     assert fast[0] == "Fast 5 of 5 instances replaced and called 3 processes · 2026-11-20"
@@ -110,11 +110,10 @@ def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
         "kernels 1,344 → 889 peak memory 2 GiB → 1.5 GiB"
     )
     assert fast[2].startswith("▼ 0.75×")
-    assert "slower: a call of RMSNorm takes the host 0.08100 ms instead of 0.03300 predicted" in fast[2]
     assert fast[2].endswith("tokens/s 33 → 25")
     kernel, layer = fast[3].split(" ▲ ")
     assert kernel.startswith("▲ 2.00× [")
-    assert kernel.endswith("RMSNorm, 33 calls")
+    assert kernel.endswith("RMSNorm, 33 calls host ms of a call 0.03300 → 0.08100")
     assert layer.startswith("1.11×")
     assert ", predicted " in layer
     assert both[0].startswith("Fast + gone 4 of 5 instances replaced and called, not lm_head.embedding")

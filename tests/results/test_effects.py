@@ -1,7 +1,5 @@
 """Verdicts on what an implementation changes in a model."""
 
-from typing import Any
-
 import pytest
 from effect_records import effect_record
 
@@ -55,30 +53,3 @@ def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> No
     assert row.predicted == pytest.approx(4 / 3)
     assert row.noise == pytest.approx(0.05, rel=0.1)
     assert row.verdict is EffectVerdict.OVER
-
-
-def causes(*records: dict[str, Any]) -> dict[str, str]:
-    found = [effect_record(number, **fields) for fields in records for number in range(3)]
-    return {row.effect.module: row.cause for row in effect_rows(found)}
-
-
-KERNEL = {"level": 1, "module": "RMSNorm", "baseline_ms": 0.02, "candidate_ms": 0.01}
-
-
-def test_a_loss_of_a_model_names_the_slower_kernel_or_the_call_that_keeps_the_host_busy() -> None:
-    loss = {"baseline_ms": 4.0, "candidate_ms": 5.0, "predicted_ms": 4.8}
-    host = {"baseline_host_ms": 0.033, "host_ms": 0.081}
-
-    assert (
-        causes(KERNEL | host, loss)["eager"]
-        == "a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
-    )
-    slower = causes(KERNEL | {"candidate_ms": 0.03}, loss)
-    assert slower == {"RMSNorm": "", "eager": "slower alone, too: RMSNorm"}
-    assert causes(KERNEL, loss)["eager"] == "the kernels alone are not slower"
-
-
-def test_a_difference_that_is_not_significant_says_why() -> None:
-    within = {"baseline_ms": 4.0, "candidate_ms": 3.9, "noise": 0.05}
-
-    assert causes(KERNEL, within) == {"RMSNorm": "", "eager": "the difference is smaller than the noise"}
