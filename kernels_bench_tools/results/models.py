@@ -6,7 +6,7 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
@@ -72,18 +72,6 @@ class Call:
         return self.task.calls * (self.choices[device].baseline_ms or 0.0)
 
 
-@dataclass
-class ModuleNode:
-    path: str
-    """Path of the module, relative to the module that contains it."""
-    level: int
-    class_name: str
-    calls: int = 0
-    baseline_ms: Counter[str] = field(default_factory=Counter)
-    """The baselines' time for the measured calls in it, by the slug of the device."""
-    children: list[ModuleNode] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class PhaseReport:
     phase: Phase
@@ -93,26 +81,6 @@ class PhaseReport:
     """Calls of modules of higher levels that an operator computes; their time contains that of kernels."""
     predictions: Mapping[str, Prediction]
     """What the fastest implementations give together, by the slug of the device."""
-
-    @cached_property
-    def tree(self) -> ModuleNode:
-        nodes: dict[str, ModuleNode] = {}
-        for task in self.phase.tasks:
-            for path, calls in task.paths.items():
-                node = nodes.setdefault(path, ModuleNode(path, task.level, task.module))
-                node.calls += calls
-        for call in self.calls:
-            for path, calls in call.task.paths.items():
-                for device, choice in call.choices.items():
-                    nodes[path].baseline_ms[device] += calls * (choice.baseline_ms or 0.0)  # type: ignore[assignment]
-        for path in sorted(nodes.keys() - {""}, reverse=True):  # inner modules before those that they are in
-            outer = path.rpartition(".")[0]
-            while outer not in nodes:  # a container such as "model.layers" is in no level
-                outer = outer.rpartition(".")[0]
-            nodes[path].path = path[len(outer) :].lstrip(".")
-            nodes[outer].children.insert(0, nodes[path])
-            nodes[outer].baseline_ms.update(nodes[path].baseline_ms)
-        return nodes[""]
 
     @property
     def every(self) -> list[Call]:
@@ -364,7 +332,7 @@ def imports_of_models() -> Mapping[Module, Sequence[Module]]:
 def model_imports(model: ModelReport) -> dict[Module, Sequence[Module]]:
     """Return what the class of a model uses, directly or through others, each module with its own."""
     imports = imports_of_models()
-    top = model.whole[0].tree.class_name
+    top = next(task.module for task in model.tasks.phases[0].tasks if "" in task.paths)
     left = [module for module in imports if module.class_name == top]
     found: dict[Module, Sequence[Module]] = {}
     while left:
