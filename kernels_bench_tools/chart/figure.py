@@ -10,7 +10,6 @@ import math
 import re
 import textwrap
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
@@ -25,7 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import ScaledTranslation
 
 from kernels_bench_tools.chart.palette import Style, assign_styles
-from kernels_bench_tools.records.record import Regime, Status
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row, Summary
 from kernels_bench_tools.results.metrics import (
     LATENCY,
@@ -281,14 +280,6 @@ _LONGEST_HEADING = 84
 """In characters; a longer heading has several lines."""
 _CROSS = 10.0
 """Distance of the crosses of one workload."""
-_SHADES = {
-    Regime.LAUNCH: 0.13,
-    Regime.L2: 0.09,
-    Regime.TRANSITION: 0.06,
-    Regime.HBM: 0.03,
-    Regime.COMPUTE: 0.0,
-}
-"""Opacity of the span of each regime."""
 
 
 def printable(text: str) -> str:
@@ -318,7 +309,6 @@ def draw_panel(
     if passed:
         _draw_y_axis(axes, metric, view)
         _draw_workloads(axes, view, slot)
-        _draw_regimes(axes, view, slot)
         for line in metric.lines(view):
             axes.axhline(line.at, color=INK, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False)
             if line.label:
@@ -387,34 +377,6 @@ def _draw_workloads(axes: Any, view: DeviceSummary, slot: float) -> None:
             return
     cut = [_cut(text.replace(" × ", "×"), _LONGEST_TICK) for text in texts]
     axes.set_xticks(range(len(texts)), cut, rotation=60, ha="right", rotation_mode="anchor")
-
-
-def regimes(view: DeviceSummary) -> list[Regime | None]:
-    """Return for each workload the regime of most implementations that passed it; None where none is known."""
-    found = []
-    for at in range(len(view.workloads)):
-        known = [row.points[at].regime for row in view.rows if has_passed(row.points[at])]
-        counts = Counter(regime for regime in known if regime is not None)
-        found.append(counts.most_common(1)[0][0] if counts else None)
-    return found
-
-
-def _draw_regimes(axes: Any, view: DeviceSummary, slot: float) -> None:
-    """Shade the workloads by their regime, and label each span that has room for it."""
-    for regime, run in groupby(enumerate(regimes(view)), key=lambda pair: pair[1]):
-        if regime is None:
-            continue
-        places = [at for at, _ in run]
-        start, end = max(places[0] - 0.5, -0.4), min(places[-1] + 0.5, len(view.workloads) - 0.6)
-        if opacity := _SHADES[regime]:
-            axes.axvspan(start, end, facecolor=INK, alpha=opacity, linewidth=0, zorder=0, clip_on=False)
-        style = {"ha": "center", "va": "top", "fontsize": 8.5, "alpha": 0.8, "zorder": 1}
-        text = axes.text((start + end) / 2, 0.985, "", transform=axes.get_xaxis_transform(), **style)
-        short = regime.label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
-        for label in (regime.label, short, ""):
-            text.set_text(label)
-            if text.get_window_extent().width < (end - start) * slot - 7:
-                break
 
 
 def failed_points(row: Row) -> list[Point]:
