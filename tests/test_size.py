@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_420,
+    "kernels_bench_tools": 40_430,
     "kernels_bench_tools/chart": 600,
     "kernels_bench_tools/cli": 4_000,
     "kernels_bench_tools/cluster": 590,

@@ -317,7 +317,11 @@ def _operator(
     cells = [cell for notebook in combined for cell in notebook.cells]
     summary, problem = _summary(artifacts, cells)
     # Without a workload it has only the reasons of cells that did not run, which the implementations show.
-    if summary is None and of_records is not None and any(view.workloads for view in of_records.devices):
+    if (
+        summary is None
+        and of_records is not None
+        and any(view.workloads for view in (*of_records.devices, *of_records.drawn))
+    ):
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
     not_run = {None, Status.UNSUPPORTED}

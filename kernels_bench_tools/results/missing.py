@@ -59,7 +59,7 @@ def missing_summaries(
                 needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
                 known = _Stored(key, _summary(root, operator, needs, measuring))
             after.operators[operator] = known
-            if known.summary and known.summary.devices:
+            if known.summary and (known.summary.devices or known.summary.drawn):
                 found[operator] = known.summary
     if stored and after != before:
         write_struct(stored, after, sync=False, below=stored.parent)
