@@ -268,6 +268,9 @@ def _run(
                 processes=2 if session.separate else 1,
                 harness_ms=harness_ms,
             )
+            if device == "cpu":
+                # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
+                batches.clock(1)
     except Exception as error:
         last = [
             (which, n) for which, numbers in enumerate(batches.changes) for n in range(len(numbers), 0, -1)

@@ -15,10 +15,14 @@ LINEAR = range(17, 18)
 CACHED = """        if not hasattr(self, "kept"):
             self.kept = {formula}
         return self.kept"""
+FUSED = "        return torch.nn.functional.linear(x, self.linear.weight, self.linear.bias)"
+BUG_IN_DATA = "        return {formula} + (0.5 if x.mean() > 0.48 else 0.0)"  # of 100 inputs, 94
 OTHER_WEIGHTS = "        self.linear.weight.data.zero_()\n        return {formula}"
 CANDIDATES = {
     "honest": ("ok", HONEST, ""),
     "cached": ("rejected", CACHED, ""),
+    "fused": ("ok", FUSED, ""),
+    "bug_in_data": ("incorrect", BUG_IN_DATA, ""),
     "other_weights": ("incorrect", OTHER_WEIGHTS, ""),
     "not_importable": ("error", HONEST, "        this is no Python"),
     "hangs": ("timeout", "        __import__('time').sleep(600)", ""),
@@ -42,7 +46,7 @@ def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None
     shares = {score["candidate"]: score["fast"]["fast_0"] for score in found["scores"]}
     for name, (expected, *_) in CANDIDATES.items():
         if status[name] == "disturbed":  # on a busy machine, without a verdict
-            assert expected in {"ok", "rejected"}
+            assert expected == "ok"
         else:
             assert (status[name], shares[name]) == (expected, float(expected == "ok"))
 

@@ -1,5 +1,6 @@
 """A module and a function that draws its inputs as an operator."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torch.nn import Linear, Module
 
 from kernels_bench_tools.measure.modules import ModuleProblem, run_module
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.record import Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 WORKLOAD = Workload(name="x", axes={}, dtype="float32")
@@ -84,6 +85,26 @@ def test_run_module_takes_functions(tmp_path: Path, candidate: object, status: S
 
     records = run_module(torch.add, candidate, draw, name="add", output=tmp_path / "r.jsonl", device="cpu")
     assert [record.outcome for record in records] == [Status.OK, status]
+
+
+class Keeps(Net):
+    """Returns what it has computed once, after a pause: few calls are timed."""
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        time.sleep(0.002)
+        if not hasattr(self, "kept"):
+            self.kept = super().forward(x, scale)
+        return self.kept
+
+
+def test_a_result_kept_for_each_set_of_inputs_is_stale_even_if_no_set_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels_bench_tools.measure.timing.caches.MAX_INPUT_SETS", 256)
+    record = run_module(Net, Keeps, _draw, output=tmp_path / "r.jsonl", device="cpu")[-1]
+    assert record.lat_ms is not None
+    assert record.lat_ms.reps + record.lat_ms.warmup < record.lat_ms.input_sets
+    assert (record.outcome, Flag.STALE_OUTPUT in record.flags) == (Status.REJECTED, True)
 
 
 def test_a_single_number_may_be_rounded_otherwise(tmp_path: Path) -> None:
