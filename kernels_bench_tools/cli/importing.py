@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +31,7 @@ from kernels_bench_tools.records.build import (
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
+from kernels_bench_tools.records.trace import NOT_KNOWN, Definition, Evaluation, Solution, Trace
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import whole_record
 from kernels_bench_tools.results.summary import Comparison, compare_records
@@ -41,6 +44,8 @@ importing = typer.Typer(
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
 _Row = tuple[ProblemRequest, Comparison]
+_Decoded = TypeVar("_Decoded")
+_FILE_NAME = re.compile(r"\w[\w.+-]*")
 
 
 @importing.command("kernelbench")
@@ -116,6 +121,149 @@ def import_hf(
     return _print_rows(rows, json=json)
 
 
+@importing.command("trace")
+def import_trace(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    definition: list[str] | None = None,
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("traces"),
+    traces: Path | None = None,
+    processes: Annotated[int, typer.Option(min=1)] = 1,
+    timeout: Annotated[float, typer.Option(min=1)] = 300,
+    json: Json = False,
+) -> int:
+    """Judge and time the solutions of a set of flashinfer-trace on its workloads.
+
+    A definition's `run` is the truth, within 0.01, and the baseline, timed in the same process before the solution is
+    loaded. Random inputs are drawn anew for each check and each timed call; those in files stay. Solutions in Python and
+    Triton are measured. Finished results are kept, as of `kernelbench`.
+
+    Examples: `kbt import trace flashinfer-trace --definition rmsnorm_h4096 --traces result.jsonl`.
+
+    Args:
+        folder (DIR): With definitions/, workloads/ and solutions/.
+        definition (NAME): Only this one; may be given several times. [default: all]
+        output (FOLDER): Folder of the records. [default: traces]
+        traces (FILE): Write the results as Trace JSON, one in each line.
+        processes (N): Processes of each solution and workload. A verdict needs three.
+        timeout (SECONDS): For one process, in which the reference and the solution are measured.
+    """
+    requests, broken = _find_traces(folder, definition or [])
+    if not requests and not broken:
+        expected = "definitions/*.json, workloads/*.jsonl and solutions/*.json of the same definition"
+        raise ProjectError(str(folder), "has no solution to measure", expected)
+    rows = _measure_all(requests, output, processes, timeout)
+    if traces:
+        made = [
+            _trace(one, read_records(output / one.implementation / f"{one.name}.jsonl")) for one, _ in rows
+        ]
+        update_file(traces, b"".join(msgspec.json.encode(one) + b"\n" for one in made if one))
+    return _print_rows([*rows, *broken], json=json)
+
+
+def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest], list[_Row]]:
+    """Return what is to be measured, and the results of what cannot be: broken files and other languages."""
+    broken: list[_Row] = []
+
+    def fails(name: str, implementation: str, status: Status, reason: str) -> None:
+        request = ProblemRequest(name=name, reference="", implementation=implementation)
+        failed = whole_record(implementation, status, reason, current_device())
+        broken.append((request, compare_problem([failed])))
+
+    def read(pattern: str, kind: type[_Decoded]) -> Iterable[tuple[Path, _Decoded]]:
+        for path in sorted(folder.glob(pattern)):
+            texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
+            for number, text in enumerate(texts, start=1):
+                where = f"{path.relative_to(folder)}{f':{number}' if len(texts) > 1 else ''}"
+                try:
+                    if text.strip():
+                        yield path, msgspec.json.decode(text, type=kind)
+                except msgspec.MsgspecError as error:
+                    fails(where, path.stem, Status.INVALID, str(error))
+
+    definitions = {one.name: (path, one) for path, one in read("definitions/**/*.json", Definition)}
+    workloads = grouped((one.definition, one.workload) for _, one in read("workloads/**/*.jsonl", Trace))
+    requests = []
+    for path, one in read("solutions/**/*.json", Solution):
+        if only and one.definition not in only:
+            continue
+        if one.definition not in definitions:
+            fails(one.definition, one.name, Status.INVALID, "its definition is not in definitions/")
+        elif definitions[one.definition][1].op_type == "sampling":
+            fails(
+                one.definition, one.name, Status.UNSUPPORTED, "draws samples, which no reference is equal to"
+            )
+        elif one.spec.language not in {"python", "triton"}:
+            reason = f"is written in {one.spec.language}; only python and triton are loaded"
+            fails(one.definition, one.name, Status.UNSUPPORTED, reason)
+        else:
+            own = workloads.get(one.definition, [])
+            names = [one.name, one.definition, *(workload.uuid for workload in own)]
+            if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+                fails(one.definition, one.name, Status.INVALID, f"{wrong[0]!r} is no name for a file")
+                continue
+            requests += [
+                ProblemRequest(
+                    name=f"{one.definition}/{workload.uuid}",
+                    implementation=one.name,
+                    reference=str(definitions[one.definition][0].resolve()),
+                    candidate=str(path.resolve()),
+                    workload=workload,
+                    root=str(folder.resolve()),
+                )
+                for workload in own
+            ]
+    return requests, broken
+
+
+_TRACE_STATUS = {
+    Status.OK: "PASSED",
+    Status.INCORRECT: "INCORRECT_NUMERICAL",
+    Status.TIMEOUT: "TIMEOUT",
+    Status.UNSUPPORTED: "COMPILE_ERROR",
+}
+
+
+def _trace(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
+    """Return the result as their harness writes it; None if it is the reference that failed, or the time was disturbed."""
+    row, ours = compare_problem(records), [one for one in records if one.impl != REFERENCE]
+    if not request.workload or not ours or row.baseline_ms is None or row.status is Status.DISTURBED:
+        return None
+    last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
+    errors = [one.absmax for one in ours if one.absmax is not None]
+    if row.status is Status.INCORRECT and not errors:
+        status = "INCORRECT_SHAPE"
+    correctness, performance = None, None
+    if status in {"PASSED", "INCORRECT_NUMERICAL"}:
+        absolute = max(errors, default=math.nan)
+        correctness = {
+            "max_relative_error": NOT_KNOWN,
+            "max_absolute_error": absolute if math.isfinite(absolute) else NOT_KNOWN,
+            "extra": {
+                name: last.corr[name] for name in ("error_over_allowed", "matched") if name in last.corr
+            },
+        }
+    if status == "PASSED":
+        performance = {
+            "latency_ms": row.p50_ms or 0.0,
+            "reference_latency_ms": row.baseline_ms,
+            "speedup_factor": row.speedup or 0.0,
+        }
+    libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
+    evaluation = Evaluation(
+        status=status,
+        environment={
+            "hardware": last.env.gpu or last.env.cpu or "CPU",
+            "libs": {name: version for name, version in libraries.items() if version},
+        },
+        timestamp=next((one.ts for one in reversed(records) if one.ts), ""),
+        log=f"{row.status.value}: {row.reason}" if row.reason else "",
+        correctness=correctness,
+        performance=performance,
+    )
+    definition = request.name.rpartition("/")[0]
+    return Trace(definition=definition, workload=request.workload, solution=last.impl, evaluation=evaluation)
+
+
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
     with temporary_folder(prefix="kbt-import-") as name:
@@ -140,7 +288,9 @@ def _measure_all(
         path = output / request.implementation / f"{request.name}.jsonl"
         files = filter(None, (request.reference, request.candidate))
         texts = [read_file(Path(file)).decode(errors="replace") for file in files]
-        origin = Provenance(code_digest=code_digest(request.kernel + "\n".join(texts)), environment="current")
+        drawn = msgspec.json.encode(request.workload).decode() if request.workload else ""
+        text = request.kernel + drawn + "\n".join(texts)
+        origin = Provenance(code_digest=code_digest(text), environment="current")
         records = read_records(path, on_problem=ignore) if path.is_file() else []
         failed = any(record.outcome.failed and not record.outcome.ran for record in records)
         is_whole = failed or len({record.process for record in records}) >= processes

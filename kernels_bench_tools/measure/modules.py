@@ -37,8 +37,10 @@ from kernels_bench_tools.measure.operator import (
     product_tolerance,
     tensors_of,
 )
+from kernels_bench_tools.measure.traces import TraceProblem
 from kernels_bench_tools.records.build import REFERENCE, ProblemRequest
 from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.trace import Definition, Solution, TraceWorkload
 
 _SET = "problem"
 _FEWEST_FOR_MEAN = 1024
@@ -194,8 +196,7 @@ class ModuleProblem:
         if self._weights:
             weights = inputs[self._tensors : self._tensors + len(self._weights)]
             module.load_state_dict(dict(zip(self._weights, weights, strict=True)), strict=False)
-        found = module(*self.arguments(inputs))
-        return tuple(found) if isinstance(found, list) else found
+        return _plain(module(*self.arguments(inputs)))
 
     def prepare(self, make: Make) -> Callable[..., tuple[Any, ...]]:
         """Return the ``prepare`` of an implementation: it makes a module, and gives it the weights of the reference.
@@ -223,8 +224,14 @@ class ModuleProblem:
     def call(self, *inputs: Any) -> Any:
         """Call what was prepared: it is in the place of the first parameter."""
         place = self._tensors if self._weights else len(inputs) - 1
-        found = inputs[place](*self.arguments(inputs))
-        return tuple(found) if type(found) is list else found
+        return _plain(inputs[place](*self.arguments(inputs)))
+
+
+def _plain(found: Any) -> Any:
+    """Return a list as a tuple, and a tuple of one as what is in it, as an operator's outputs are."""
+    if type(found) not in (tuple, list):
+        return found
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def run_module(
@@ -311,6 +318,9 @@ def _attribute(module: ModuleType, name: str) -> Any:
 def main(path: str) -> None:
     """Time what a request names: the reference before the candidate's file is read."""
     request = msgspec.json.decode(Path(path).read_bytes(), type=ProblemRequest)
+    if request.workload:
+        _measure_trace(request, request.workload, Path(path).parent, torch_device())
+        return
     module = load_file(Path(request.reference), "imported_reference")
     if request.kernel:
         _measure_hf(module, request, torch_device())
@@ -356,6 +366,20 @@ def _measure_hf(module: ModuleType, request: ProblemRequest, device: str) -> Non
     problem = ModuleProblem(request.name, lambda: workload.verify, workload.draw, device, their_tolerance)
     _measure(problem, REFERENCE, lambda: lambda: workload.verify, request.output, device, **options)
     _measure(problem, request.implementation, load, request.output, device, **options)
+
+
+def _measure_trace(request: ProblemRequest, workload: TraceWorkload, folder: Path, device: str) -> None:
+    definition = msgspec.json.decode(Path(request.reference).read_bytes(), type=Definition)
+    trace = TraceProblem(definition, workload, Path(request.root), folder)
+    problem = ModuleProblem(definition.name, lambda: trace.reference, trace.draw, device, their_tolerance)
+
+    def load() -> Make:
+        given = msgspec.json.decode(Path(request.candidate).read_bytes(), type=Solution)
+        found = trace.solution(given)
+        return lambda: found
+
+    _measure(problem, REFERENCE, lambda: lambda: trace.reference, request.output, device)
+    _measure(problem, request.implementation, load, request.output, device)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_sources
+from kernels_bench_tools.records.trace import TraceWorkload
 from kernels_bench_tools.text import plural
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
@@ -395,5 +396,9 @@ class ProblemRequest(msgspec.Struct, kw_only=True):
     implementation: str = ""
     kernel: str = ""
     """Reference or folder of the kernel, if the file has benchmarks of ``kernels benchmark``."""
+    workload: TraceWorkload | None = None
+    """If the files are a definition and a solution of flashinfer-trace."""
+    root: str = ""
+    """Of the set with this workload."""
     output: str = ""
     """The file to which records are appended."""

@@ -1,0 +1,87 @@
+"""Files of flashinfer-trace: what a kernel computes, on which sizes, who implements it, and what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+NOT_KNOWN = "NaN"
+"""Of an error that was not computed: JSON has no NaN, and their reader takes this."""
+
+
+class Axis(msgspec.Struct, kw_only=True):
+    type: str
+    """``"const"``, with a value, or ``"var"``, which has that of the workload."""
+    value: int | None = None
+
+
+class TensorSpec(msgspec.Struct, kw_only=True):
+    shape: list[str] | None
+    """Names of axes; None for a Python number."""
+    dtype: str
+
+
+class Definition(msgspec.Struct, kw_only=True):
+    name: str
+    op_type: str
+    axes: dict[str, Axis]
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    reference: str
+    """Python with a function ``run``."""
+
+
+class InputSpec(msgspec.Struct, kw_only=True, omit_defaults=True):
+    type: str
+    """``"random"``, ``"scalar"`` or ``"safetensors"``."""
+    value: bool | int | float | None = None
+    path: str = ""
+    """From the folder of the whole set."""
+    tensor_key: str = ""
+
+
+class TraceWorkload(msgspec.Struct, kw_only=True):
+    axes: dict[str, int]
+    inputs: dict[str, InputSpec]
+    uuid: str
+
+
+class Source(msgspec.Struct, kw_only=True):
+    path: str
+    content: str
+
+
+class BuildSpec(msgspec.Struct, kw_only=True):
+    language: str
+    entry_point: str
+    """``FILE::FUNCTION``."""
+    destination_passing_style: bool = True
+    """Whether the function is given the outputs to fill, after its inputs."""
+
+
+class Solution(msgspec.Struct, kw_only=True):
+    name: str
+    definition: str
+    spec: BuildSpec
+    sources: list[Source]
+
+
+class Evaluation(msgspec.Struct, kw_only=True, omit_defaults=True):
+    status: str
+    environment: dict[str, Any]
+    timestamp: str
+    log: str = ""
+    correctness: dict[str, Any] | None = None
+    """Only of what passed or has wrong numbers."""
+    performance: dict[str, float] | None = None
+    """Only of what passed."""
+
+
+class Trace(msgspec.Struct, kw_only=True):
+    """A workload; or a measurement, if it has a solution."""
+
+    definition: str
+    workload: TraceWorkload
+    solution: str | None = None
+    evaluation: Evaluation | None = None
