@@ -99,35 +99,28 @@ class UvEnvironment:
         name = hashlib.sha256(os.fsencode(script)).hexdigest()[:32]
         manifest = state / SHARED_FOLDER / f"{name}.json"
         sources = _local_packages(script)
-        files = Installed.restored(manifest, sources)
-        changed = files is not None and bool(files.change())
-        prepared = self._sync(script, log, processes)
-        if prepared.reason:
-            return prepared
-        # A repository may contain any manifest: only what uv names is an environment.
-        if files and files.python == prepared.python:
-            if not changed and not files.change():
-                return replace(prepared, files=files)
-            if changed:
-                _remove_environment(files.folder)
-                prepared = self._sync(script, log, processes)
-                if prepared.reason:
-                    return prepared
-        files = Installed(prepared.python, Path(prepared.python).parents[1], sources, manifest)
-        flaw, package = files.flaw()
-        if flaw:
-            # A cell that writes to a file of its environment changes uv's cache, which is linked.
-            _remove_environment(files.folder)
-            if package:
-                self._run(["cache", "clean", package], script, log, processes)
+        known = Installed.restored(manifest, sources)
+        wrong, package = known.change() if known else "", ""
+        for _ in range(3):
             prepared = self._sync(script, log, processes)
             if prepared.reason:
                 return prepared
-            flaw, _ = files.flaw()
-        if flaw:
-            reason = f"its environment is not what its packages installed: {flaw}. Run `uv cache clean`"
-            return Prepared(reason=reason)
-        return replace(prepared, files=files)
+            # A repository may contain any manifest: only what uv names is an environment.
+            known = known if known and known.python == prepared.python else None
+            if known and not wrong and not known.change():
+                return replace(prepared, files=known)
+            folder = Path(prepared.python).parents[1]
+            if not (known and wrong):
+                files = Installed(prepared.python, folder, sources, manifest)
+                wrong, package = files.flaw()
+                if not wrong:
+                    return replace(prepared, files=files)
+            known = None
+            _remove_environment(folder)
+            if package:  # a cell that writes to a file of its environment changes uv's cache, which is linked
+                self._run(["cache", "clean", package], script, log, processes)
+        reason = f"its environment is not what its packages installed: {wrong}. Run `uv cache clean`"
+        return Prepared(reason=reason)
 
     def _sync(self, script: Path, log: Path, processes: Processes) -> Prepared:
         requires = _header(script).get("requires-python")
