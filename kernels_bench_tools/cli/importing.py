@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import typer
 
+from kernels_bench_tools.chart.card import card_charts
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, terminal_width
@@ -32,6 +33,7 @@ from kernels_bench_tools.records.codec import ignore, read_records, write_record
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
 from kernels_bench_tools.records.trace import NOT_KNOWN, Definition, Evaluation, Solution, Trace
+from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import whole_record
 from kernels_bench_tools.results.summary import Comparison, compare_records
@@ -55,6 +57,7 @@ def import_kernelbench(
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("kernelbench"),
     processes: Annotated[int, typer.Option(min=1)] = 1,
     timeout: Annotated[float, typer.Option(min=1)] = 300,
+    page: Path | None = None,
     json: Json = False,
 ) -> int:
     """Judge and time candidates for problems of KernelBench, and print fast_p.
@@ -73,8 +76,10 @@ def import_kernelbench(
         output (FOLDER): Folder of the records. [default: kernelbench]
         processes (N): Processes of each candidate. A verdict needs three; with fewer there is a speed-up only.
         timeout (SECONDS): For one process, in which the reference and the candidate are measured.
+        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
     """
-    return _print_rows(_measure_all(_find_pairs(folder, candidates), output, processes, timeout), json=json)
+    rows = _measure_all(_find_pairs(folder, candidates), output, processes, timeout)
+    return _print_rows(rows, f"KernelBench: {folder.resolve().name}", page, json=json)
 
 
 @importing.command("hf")
@@ -83,8 +88,10 @@ def import_hf(
     kernel: str = "",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("hf-benchmarks"),
     payload: Path | None = None,
+    card: Path | None = None,
     processes: Annotated[int, typer.Option(min=1)] = 1,
     timeout: Annotated[float, typer.Option(min=1)] = 300,
+    page: Path | None = None,
     json: Json = False,
 ) -> int:
     """Judge and time the benchmarks of `kernels benchmark`.
@@ -102,6 +109,8 @@ def import_hf(
         payload (FILE): Write what `kernels benchmark --output` writes, with the time of the reference.
         processes (N): Processes of each workload. A verdict needs three.
         timeout (SECONDS): For one process, in which the reference and the kernel are measured.
+        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
+        card (FOLDER): Write the charts of the kernel's card, benches_light_latency.svg and so on.
     """
     files = sorted(path.glob("benchmarks/benchmark*.py")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -118,7 +127,10 @@ def import_hf(
     if payload:
         records = {one.name: read_records(output / name / f"{one.name}.jsonl") for one, _ in rows}
         update_file(payload, msgspec.json.format(msgspec.json.encode(hf_payload(records, files[0].name))))
-    return _print_rows(rows, json=json)
+    if card:
+        for chart, content in card_charts(name, [(one.name, row) for one, row in rows]).items():
+            update_file(card / chart, content)
+    return _print_rows(rows, f"kernels benchmark: {name}", page, json=json)
 
 
 @importing.command("trace")
@@ -129,6 +141,7 @@ def import_trace(
     traces: Path | None = None,
     processes: Annotated[int, typer.Option(min=1)] = 1,
     timeout: Annotated[float, typer.Option(min=1)] = 300,
+    page: Path | None = None,
     json: Json = False,
 ) -> int:
     """Judge and time the solutions of a set of flashinfer-trace on its workloads.
@@ -146,6 +159,7 @@ def import_trace(
         traces (FILE): Write the results as Trace JSON, one in each line.
         processes (N): Processes of each solution and workload. A verdict needs three.
         timeout (SECONDS): For one process, in which the reference and the solution are measured.
+        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
     """
     requests, broken = _find_traces(folder, definition or [])
     if not requests and not broken:
@@ -157,7 +171,7 @@ def import_trace(
             _trace(one, read_records(output / one.implementation / f"{one.name}.jsonl")) for one, _ in rows
         ]
         update_file(traces, b"".join(msgspec.json.encode(one) + b"\n" for one in made if one))
-    return _print_rows([*rows, *broken], json=json)
+    return _print_rows([*rows, *broken], f"flashinfer-trace: {folder.resolve().name}", page, json=json)
 
 
 def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest], list[_Row]]:
@@ -405,9 +419,23 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 
 
-def _print_rows(rows: Sequence[_Row], *, json: bool) -> int:
-    """Print results and scores, and return the exit code."""
+def _print_rows(rows: Sequence[_Row], title: str, page: Path | None, *, json: bool) -> int:
+    """Print results and scores, also into a page, and return the exit code."""
     found = scores((request.implementation, result) for request, result in rows)
+    header, lines = ["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"], []
+    for request, result in rows:
+        failure = f"{result.status.label}: {result.reason}".rstrip(": ")
+        speedup = speedup_with_interval(result.speedup, result.speedup_low, result.speedup_high)
+        about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
+        verdict = result.verdict.label if result.status is Status.OK else failure
+        lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
+    sums = []
+    for score in found:
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
+        untimed = score["correct"] - score["timed"]
+        without = f"; {untimed} correct without a speed-up" if untimed else ""
+        of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
+        sums.append(f"{score['candidate']}: {of} correct; {shares}{without}")
     if json:
         results = []
         for request, result in rows:
@@ -416,20 +444,16 @@ def _print_rows(rows: Sequence[_Row], *, json: bool) -> int:
             results.append({"problem": request.name, "candidate": request.implementation, **data})
         print_json({"results": results, "scores": found})
     else:
-        lines = [["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"]]
-        for request, result in rows:
-            failure = f"{result.status.label}: {result.reason}".rstrip(": ")
-            speedup = speedup_with_interval(result.speedup, result.speedup_low, result.speedup_high)
-            about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
-            verdict = result.verdict.label if result.status is Status.OK else failure
-            lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
-        print(table(lines, right={3, 4}, width=terminal_width()))
-    for score in found if not json else ():
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
-        untimed = score["correct"] - score["timed"]
-        without = f"; {untimed} correct without a speed-up" if untimed else ""
-        of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
-        print(visible(f"{score['candidate']}: {of} correct; {shares}{without}"))
+        print(table([header, *lines], right={3, 4}, width=terminal_width()))
+        print(visible("\n".join(sums)))
+    if page:
+        measured = f"Measured by `kbt import` on {current_device().name}; the baseline is each problem's own reference."
+        texts = [
+            f"# {title}",
+            measured,
+            markdown_table(header, lines, set(header) - {"ms", "speed-up [95 %]"}),
+        ]
+        update_file(page, "\n\n".join([*texts, *(f"- {text}" for text in sums)]).encode() + b"\n")
     return 0 if all(result.status.passed for _, result in rows) else FAILURE
 
 

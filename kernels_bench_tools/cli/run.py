@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +17,7 @@ from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.gate import measure_versions
+from kernels_bench_tools.cli.importing import import_hf
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
@@ -94,6 +95,8 @@ def run_notebook(
 
     For an operator, print the ranking of its implementations and the results of each workload.
 
+    A file of `kernels benchmark`, such as benchmarks/benchmark.py, is measured as by `kbt import hf`.
+
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
     Results of an earlier build are reused.
 
@@ -103,6 +106,8 @@ def run_notebook(
             `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
         head (PACKAGE==VERSION): With --against: measure it with this version of a package.
     """
+    if notebook.endswith(".py"):
+        return import_hf(Path(notebook), processes=options.processes or 1, json=json)
     if against:
         return measure_versions([notebook], against, head, options, json=json, verbose=verbose)[1]
     if head:

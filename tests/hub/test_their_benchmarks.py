@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 from kit import make_kernel
 from projects import run_kbt
@@ -60,9 +61,10 @@ def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: 
     (kernel / "benchmarks").mkdir()
     (kernel / "benchmarks/benchmark.py").write_text(BENCHMARK)
 
-    done = run_kbt(
-        tmp_path, "import", "hf", "scale", "--payload", "their.json", "--json", USE_HUB_KERNELS="1"
-    )
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\ntitle = 'Hub'\n")
+
+    files = ["--payload", "their.json", "--card", "media", "--page", "scale.md"]
+    done = run_kbt(tmp_path, "import", "hf", "scale", *files, "--json", USE_HUB_KERNELS="1")
 
     results = {row["problem"]: row for row in json.loads(done.stdout)["results"]}
     status = {name: row["status"].replace("disturbed", "ok") for name, row in results.items()}
@@ -84,3 +86,26 @@ def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: 
     timing = timed["Scale.base"]["timingResults"]
     assert 0 < timing["min_ms"] <= timing["q1_ms"] <= timing["q3_ms"] <= timing["max_ms"]
     assert timing["ref_mean_ms"] > 0
+    charts = {path.name: ElementTree.parse(path).getroot() for path in (tmp_path / "media").iterdir()}
+    assert charts.keys() == {
+        f"benches_{theme}_{quantity}.svg"
+        for theme in ("light", "dark")
+        for quantity in ("latency", "throughput")
+    }
+    for chart in charts.values():
+        assert "Scale.base" in "".join(chart.itertext())
+        bars = [one for one in chart.findall("{*}rect") if one.get("height") == "13"]
+        assert len(bars) >= 2
+    assert run_kbt(tmp_path, "build", "--no-measure").returncode == 0
+    assert "Scale.base" in (tmp_path / "site/scale.html").read_text()
+
+
+def test_a_benchmark_file_is_run_like_a_notebook(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "scale", code=CODE)
+    (kernel / "benchmarks").mkdir()
+    first = BENCHMARK.partition("class Shift")[0]
+    (kernel / "benchmarks/benchmark.py").write_text(first)
+
+    done = run_kbt(tmp_path, "run", "scale/benchmarks/benchmark.py", "--json", USE_HUB_KERNELS="1")
+
+    assert [row["problem"] for row in json.loads(done.stdout)["results"]] == ["Scale.base"]
