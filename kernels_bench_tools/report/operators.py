@@ -262,12 +262,12 @@ class ReportDevice:
 
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
-    """Return the devices of all operators: GPUs first, then by slug."""
+    """Return the devices of all operators: GPUs first, then those with most operators."""
     found = grouped(
         (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
     )
     devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
-    return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
+    return sorted(devices, key=lambda one: (one.device.kind == "cpu", -len(one.operators), one.device.slug))
 
 
 def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:

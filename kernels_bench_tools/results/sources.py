@@ -59,7 +59,7 @@ def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:
 
 
 def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
-    """Return the records that count by device: GPUs first, then by slug.
+    """Return the records that count by device: GPUs first, then those with most of them.
 
     Of one device and implementation, records of this build replace committed ones altogether, because a row shows one
     environment; those of drawn workloads replace only such ones. Correct records whose time is impossible get the status that says so. A device does not count if none
@@ -101,7 +101,8 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
         _reject_implausible(list(here.values()), counted, on_cpu=kind == "cpu")
         made = {name: here.get(name) or [_never_run(name, needs.get(name, ()), device)] for name in names}
         found.append(DeviceRecords(device=device, implementations=made))
-    return sorted(found, key=lambda it: (it.device.kind == "cpu", it.device.slug))
+    rows = {one.device.slug: -sum(map(len, one.implementations.values())) for one in found}
+    return sorted(found, key=lambda it: (it.device.kind == "cpu", rows[it.device.slug], it.device.slug))
 
 
 def _never_run(name: str, needs: Sequence[str], device: Device) -> Record:

@@ -205,6 +205,17 @@ def test_a_device_and_its_margin_are_what_most_records_say():
     assert {row.implementation: row.rank for row in view.rows} == {"torch": 1, "forged": None}
 
 
+def test_the_gpu_with_most_records_comes_first_then_others_then_cpus():
+    gpu = device_of(source("ours", [0.1]).records[0])
+    gpus = [msgspec.structs.replace(gpu, name=name) for name in ("A", "B")]
+    times = [[0.1], [0.1, 0.2], [0.1, 0.2, 0.3]]
+    found = [source("ours", some, device=on) for some, on in zip(times, (*gpus, EPYC), strict=True)]
+
+    devices = [view.device.name for view in summarize("op", "Op", found).devices]
+
+    assert devices == ["B", "A", EPYC.name]
+
+
 OTHER_WORKLOADS = [
     ({"hidden_dim": 64}, "hidden_dim 64 instead of 4096"),
     ({"dtype": "float32"}, "dtype float32 instead of bfloat16"),
