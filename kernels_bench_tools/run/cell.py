@@ -44,7 +44,7 @@ _RUN = "run_benchmark"
 """In the code of cells whose files can only be records."""
 FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals of other processes: of a user, or of a system without memory."""
-_COMPLETE_MESSAGES = {"Flood", "Log", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
+_COMPLETE_MESSAGES = {"Flood", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
 """Failures whose message needs no type before it."""
 
 
@@ -214,8 +214,6 @@ def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
         return Status.TIMEOUT, _with_last_line("Timeout", f"did not end within {limit} s", logs)
     if end.stop is Stop.OUTPUT:
         return Status.ERROR, _with_last_line("Flood", f"printed more than {readable_size(LOG_LIMIT)}", logs)
-    if end.stop is Stop.LOG:
-        return Status.ERROR, Failure(type="Log", msg="removed or replaced one of its logs")
     if end.stop is Stop.MEMORY:
         how = f"held {readable_size(end.memory)} of memory, more than it may"
         return Status.OOM, _with_last_line("MemoryLimit", how, logs)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -52,7 +52,7 @@ from kernels_bench_tools.run.environment.variables import (
     forwarded_variables,
 )
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.logs import Tail, hide_paths, without_paths
+from kernels_bench_tools.run.logs import hide_paths, without_paths
 from kernels_bench_tools.run.process.judge import (
     Judge,
     JudgedProcess,
@@ -207,7 +207,6 @@ class LocalExecutor:
 
     def run(self, task: CellTask, turn: Turn | None = None) -> StoredResult:
         """Run one process of a cell in an empty folder; it measures when it is its turn, by default at once."""
-        tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
             task.draft.make()
             prepared = self._renew(task)
@@ -219,7 +218,7 @@ class LocalExecutor:
                 failure = outdated(f"{changed} since this build began")
                 return finish(task, Status.INVALID, failure, transient=True)
             with temporary_folder(reaper().folder) as folder:
-                result = self._run(task, prepared.python, folder, tail.look, turn)
+                result = self._run(task, prepared.python, folder, turn)
             changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
                 changed = changed or "the cores or the priority of kbt were changed"
@@ -249,9 +248,7 @@ class LocalExecutor:
             failure = Failure(type=type(error).__name__, msg=str(error))
             return finish(task, Status.ERROR, failure, transient=True)
 
-    def _run(
-        self, task: CellTask, python: str, folder: Path, watch: Callable[[], None], turn: Turn | None
-    ) -> StoredResult:
+    def _run(self, task: CellTask, python: str, folder: Path, turn: Turn | None) -> StoredResult:
         work, home = folder / "work", folder / "home"
         work.mkdir()
         home.mkdir()
@@ -285,10 +282,6 @@ class LocalExecutor:
             on_cpu=on_cpu,
         )
 
-        def watched() -> None:
-            process.look()
-            watch()
-
         append = transient = False
         while True:  # after a crash again, for the workloads that are left
             with process.opened() as stdin:
@@ -300,7 +293,8 @@ class LocalExecutor:
                     stderr=task.draft.stderr,
                     timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
                     marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
-                    watch=watched,
+                    watch=process.look,
+                    on_line=task.on_output,
                     memory_limit=task.policy.memory_limit,
                     append=append,
                     stdin=stdin,

@@ -228,18 +228,16 @@ def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, smal
     assert (second["status"], second["reason"]) == ("ok", "")
 
 
-def test_a_cell_that_replaces_its_log_fails_and_no_other(workspace):
-    code = "import os, time\nlog = os.readlink('/proc/self/fd/{}')\nos.remove(log)\n{}\ntime.sleep(60)"
-    ways = ["", "os.mkfifo(log)", "os.symlink('/dev/zero', log)", "os.mkdir(log)"]
-    codes = [code.format(stream, then) for stream in (1, 2) for then in ways]
-    texts = [f"```python id=c{number}\n{code}\n```\n" for number, code in enumerate(codes)]
-    workspace.write("n.md", "\n".join([*texts, "```python id=alive\nprint('alive')\n```\n"]))
-    workspace.build()
+@pytest.mark.parametrize("then", ["", "os.mkfifo(log)", "os.symlink('/dev/zero', log)", "os.mkdir(log)"])
+def test_what_a_cell_prints_is_in_its_logs_whatever_it_puts_there(workspace, then):
+    code = "import os, pathlib\nprint('before', flush=True)\n"
+    code += f"for log in pathlib.Path({str(workspace.root)!r}).glob('.kbt/cache/.draft-*/std*.txt'):\n"
+    code += f"    os.remove(log)\n    {then}\nprint('after')\nraise ValueError('in the end')"
+    run = workspace.run_cell(code)
 
-    for number in range(len(codes)):
-        run = workspace.result("n.md", f"c{number}")
-        assert (run.status, run.reason) == ("error", "removed or replaced one of its logs")
-    assert workspace.text(workspace.result("n.md", "alive").stdout) == "alive\n"
+    assert (run.status, run.reason) == ("error", "ValueError: in the end")
+    assert workspace.text(run.stdout) == "before\nafter\n"
+    assert workspace.text(run.stderr).endswith("ValueError: in the end\n")
 
 
 @pytest.mark.gpu

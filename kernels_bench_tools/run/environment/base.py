@@ -38,7 +38,6 @@ from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
-from kernels_bench_tools.run.logs import Tail
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import plural
 
@@ -159,7 +158,7 @@ class UvEnvironment:
             stdout=answer,
             stderr=log,
             timeout=RESOLUTION_SECONDS,
-            watch=Tail([log], look).look,
+            on_line=look,
         )
         output = answer.read_bytes()
         answer.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -13,12 +14,13 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from io import BufferedRandom
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.run.logs import cut_log
+from kernels_bench_tools.run.logs import Tail, printed
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
     kill_orphans,
@@ -46,8 +48,6 @@ class Stop(Enum):
     OUTPUT = "output"
     """It printed more than ``LOG_LIMIT``."""
     MEMORY = "memory"
-    LOG = "log"
-    """It removed or replaced one of its logs."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Processes:
         timeout: float,
         marker: tuple[str, str] | None = None,
         watch: Callable[[], None] = lambda: None,
+        on_line: Callable[[str], None] = lambda _: None,
         memory_limit: int | None = None,
         append: bool = False,
         stdin: int = subprocess.DEVNULL,
@@ -89,34 +90,36 @@ class Processes:
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
-        The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
+        What it prints is in files without a name, which no process can replace, and is written to the logs at the end without
+        the middle of a long text; each line is passed to ``on_line``. ``marker`` is a variable and its value that identify processes which
         left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
         that of :class:`MemoryWatch`. With ``append``, the logs are continued. While ``waiting`` returns true, the time
-        does not count. ``make_folder`` makes the logs' folder again if another cell has removed it. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
+        does not count. ``make_folder`` makes the logs' folder again if a cell has removed it. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
         started = time.monotonic()
         owned = {**variables, OWNER_VARIABLE: reaper().owner}
-        for log in () if append else (stdout, stderr):
-            log.write_bytes(b"")
-        # Append mode, since programs may open the streams again by name.
-        with stdout.open("a+b") as out, stderr.open("a+b") as err:
-            process = self._start(command, folder, owned, (stdin, out.fileno(), err.fileno()))
+        earlier = [read_file(log) if append else b"" for log in (stdout, stderr)]
+        with TemporaryFile(dir=stdout.parent) as out, TemporaryFile(dir=stdout.parent) as err:
+            files = out.fileno(), err.fileno()
+            for file in files:  # since programs may open the streams again by name
+                fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+            tail = Tail(files, on_line)
+            process = self._start(command, folder, owned, (stdin, *files))
             carried = os.fsencode("=".join(marker or (OWNER_VARIABLE, "none")))
             memory = MemoryWatch(process.pid, carried, memory_limit)
 
             def check() -> Stop | None:
                 nonlocal started
-                if not (_is_at(out, stdout) and _is_at(err, stderr)) and stdout.parent.is_dir():
-                    return Stop.LOG
                 watch()
+                tail.look()
                 reap_orphans()
                 if waiting():
                     started = time.monotonic()
                 if time.monotonic() >= started + timeout:
                     return Stop.TIMEOUT
-                if any(os.fstat(log.fileno()).st_size > LOG_LIMIT for log in (out, err)):
+                if any(os.fstat(file).st_size > LOG_LIMIT for file in files):
                     return Stop.OUTPUT
                 if memory.excess():
                     return Stop.MEMORY
@@ -130,21 +133,14 @@ class Processes:
             finally:
                 self._kill_rest(process, carried)
                 memory.remove_files()
-            if gone := not stdout.parent.is_dir():
+                tail.look()
                 make_folder()
-            for file, log in ((out, stdout), (err, stderr)):
-                if gone:
-                    file.seek(0)
-                    log.write_bytes(file.read())
-                elif not _is_at(file, log):
-                    stop = Stop.LOG
-                    remove_tree(log, log.parent)
-                    log.touch()
+                for file, log, before in zip(files, (stdout, stderr), earlier, strict=True):
+                    remove_tree(log, log.parent)  # a cell may have put a folder or FIFO there
+                    write_atomically(log, before + printed(file), sync=False)
         watch()
         if self._interrupted:
             raise InterruptedBuildError
-        for log in (stdout, stderr):
-            cut_log(log)
         return Exit(process.returncode, seconds, stop, memory.used)
 
     def slowed(self) -> int:
@@ -217,14 +213,6 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
         done, running = wait(pending, _WAIT_SECONDS, FIRST_COMPLETED if first else ALL_COMPLETED)
         if not running or (first and done):
             return done
-
-
-def _is_at(file: BufferedRandom, path: Path) -> bool:
-    """Return whether the path still leads to an open file: another one there, such as a FIFO, may block who opens it."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _scheduling() -> dict[int, tuple[frozenset[int], int, int]]:
