@@ -132,7 +132,7 @@ class Candidate(TimedCalls):
             InputSets(
                 rotated,
                 positions,
-                **how_to_change(self._operator, rotated[0], positions, entries=entries),
+                how_to_change(self._operator, rotated[0], positions, entries=entries),
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])

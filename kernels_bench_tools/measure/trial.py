@@ -240,7 +240,7 @@ def _run(
     reasons = candidate.inspect()
     changed = positions(inputs)
     how = how_to_change(operator, inputs, changed, entries=entries)
-    turning = changed if how["turn"] else ()
+    turning = changed if how.turn else ()
     copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     most = calls_at_once(sum(map(size_in_bytes, like)), device)
@@ -277,7 +277,7 @@ def _run(
         ]
         for which, n in last[:LAST_CHANGES] if failed_status(error) is Status.ERROR else ():
             before, like_it = (operator.made_inputs(workload, device, trial.seed + which) for _ in range(2))
-            require_usual(operator, before, after(like_it, changed, batches.changes[which][:n], **how))
+            require_usual(operator, before, after(like_it, changed, batches.changes[which][:n], how))
         raise
     trial.add(found.flags)
     late = _exceeds_clock(found, batches, device) if session.separate else {}
@@ -329,7 +329,7 @@ def _idle_calls(
 
     own = {*positions, *overwritten}
     made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
-    changing_sets = InputSets(made, positions, **how, overwritten=overwritten)
+    changing_sets = InputSets(made, positions, how, overwritten=overwritten)
     return TimedCalls(idle, changing_sets, "cpu")
 
 
@@ -375,7 +375,7 @@ def judge_timed_calls(
         original, changes = inputs, batches.changes[which]
         for one in group:
             if one.changes > done:
-                inputs = after(original, positions, changes[done : one.changes], **how)
+                inputs = after(original, positions, changes[done : one.changes], how)
                 done = one.changes
             try:
                 if operator.slices is not one_slice:  # else shapes are compared, which may depend on values
@@ -392,7 +392,7 @@ def judge_timed_calls(
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
         if done < len(changes):
-            inputs = after(original, positions, changes[done:], **how)
+            inputs = after(original, positions, changes[done:], how)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
     # Later calls have then changed what earlier ones were given.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets
+from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets
 from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.operators.rotary import reference as rotate
@@ -117,7 +117,7 @@ def test_arguments_of_calls_in_place_are_made_before_their_process_knows_the_cha
 
     given = [(torch.arange(4096.0) + number,) for number in range(3)]
     calls = TimedCalls(
-        Tensor.zero_, InputSets(given, [0], turn=turn, overwritten=[0], prepare=forward), "cpu"
+        Tensor.zero_, InputSets(given, [0], How(turn=turn), overwritten=[0], prepare=forward), "cpu"
     )
     batches = Batches(calls, len(given))
     batches.state()

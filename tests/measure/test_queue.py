@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure import trial
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after
+from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing import queue
@@ -71,7 +71,7 @@ def test_the_time_of_a_queue_is_that_of_its_calls_and_its_outputs_belong_to_its_
 
     assert found >= 2e3 * SECONDS
     for taken in batches.picked:
-        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], turn=False)
+        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], How())
         assert torch.equal(taken.output, x + 1)
 
 
@@ -151,7 +151,7 @@ def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(
         batches.begin_sample()
         batches.draw(Method.CLOCK)(1)
         (taken,) = batches.picked
-        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], turn=False)
+        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], How())
         assert torch.equal(taken.output, x + 1)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from norms import LAYER_NORM, torch_layer_norm
 
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets, after
+from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import calls, cpu
@@ -79,7 +79,7 @@ def batches_of(
     *,
     turn: bool = False,
 ) -> Batches:
-    timed = TimedCalls(function, InputSets(sets, positions, turn=turn), "cpu")
+    timed = TimedCalls(function, InputSets(sets, positions, How(turn=turn)), "cpu")
     batches = Batches(timed, len(sets), keep=torch.clone)
     measure_calls(batches, "cpu", limits=QUICK)
     return batches
@@ -104,7 +104,7 @@ def test_the_inputs_of_a_timed_call_follow_from_its_changes(turn: bool) -> None:
     for one in batches.picked:
         inputs = (again[one.which][0].clone(),)
         numbers = batches.changes[one.which][: one.changes]
-        assert torch.equal(one.output, after(inputs, (0,), numbers, turn=turn)[0])
+        assert torch.equal(one.output, after(inputs, (0,), numbers, How(turn=turn))[0])
     assert not torch.equal(sets[0][0], again[0][0])
     assert torch.equal(sets[0][0].sort().values, again[0][0])
 

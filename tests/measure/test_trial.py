@@ -90,7 +90,7 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             module,
             "how_to_change",
-            lambda *given, **options: how_to_change(*given, **options) | {"turn": True},
+            lambda *given, **options: how_to_change(*given, **options)._replace(turn=True),
         )
 
 

@@ -105,7 +105,7 @@ def test_the_logits_of_a_router_stay_different_when_they_change() -> None:
     inputs = operator.inputs(smoke_workload(operator, dtype="bfloat16"), "cpu", 0)
     positions = changing(operator, "fwd")(inputs)
 
-    logits = after(inputs, positions, [1], **how_to_change(operator, inputs, positions))[1]
+    logits = after(inputs, positions, [1], how_to_change(operator, inputs, positions))[1]
 
     assert (logits.sort(dim=-1).values.diff() > 0).all()
     assert torch.equal(*(one.sort(dim=-1).values.sort(dim=0).values for one in (logits, inputs[1])))

@@ -32,7 +32,7 @@ def problems_of(operator: Operator) -> Iterator[str]:
             said = f"torch's own operator{where} is wrong by its own check: {verdict.reason}"
             yield verdict.reason if "Expected:" in verdict.reason else f"operator {operator.name}: {said}"
         positions = changing(of_group, "fwd")(inputs)
-        changed = after(inputs, positions, [1], **how_to_change(of_group, inputs, positions))
+        changed = after(inputs, positions, [1], how_to_change(of_group, inputs, positions))
         if (
             of_group.renew
             and not check(of_group, workload, lambda *given, f=baseline: _plain(f(*given)), changed).ok

@@ -17,7 +17,7 @@ import secrets
 from _random import Random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import TypedDict
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,14 +42,14 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
-class How(TypedDict):
+class How(NamedTuple):
     """How a change is made, unless elements of a tensor are exchanged with others of it."""
 
-    turn: bool
+    turn: bool = False
     """Whether tensors are new or begin elsewhere."""
-    whole: Collection[int]
+    whole: Collection[int] = ()
     """Positions of those whose entries of the first axis keep their elements then."""
-    renew: Callable[[Inputs, torch.Generator], Inputs] | None
+    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None
 
 
 def how_to_change(
@@ -63,18 +63,10 @@ def how_to_change(
     return How(turn=on_gpu or bool(whole) or renew is not None, whole=whole, renew=made)
 
 
-def after(
-    given: Inputs,
-    positions: Sequence[int],
-    numbers: Sequence[int],
-    *,
-    turn: bool,
-    whole: Collection[int] = (),
-    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
-) -> Inputs:
-    """Return what inputs are after these changes, in order, made as :class:`How` says. May change ``given``."""
-    if turn:
-        return turned(given, positions, numbers[-1], whole=whole, renew=renew)
+def after(given: Inputs, positions: Sequence[int], numbers: Sequence[int], how: How) -> Inputs:
+    """Return what inputs are after these changes, in order. May change ``given``."""
+    if how.turn:
+        return turned(given, positions, numbers[-1], how)
     for number in numbers:
         change(given, positions, number)
     return given
@@ -104,19 +96,13 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
 
 
 def turned(
-    inputs: Inputs,
-    positions: Sequence[int],
-    number: int,
-    into: Inputs | None = None,
-    *,
-    whole: Collection[int] = (),
-    renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
+    inputs: Inputs, positions: Sequence[int], number: int, how: How, into: Inputs | None = None
 ) -> Inputs:
     """Return inputs whose tensors at ``positions`` are new, or begin elsewhere, chosen by ``number``.
 
-    They are written to ``into``, or to copies. The others are for :class:`How`.
+    They are written to ``into``, or to copies.
     """
-    found = into or _copies(inputs, positions)
+    found, (_, whole, renew) = into or _copies(inputs, positions), how
     if renew is not None:
         generator = torch.Generator(next(one.device for one in inputs if isinstance(one, Tensor)))
         renewed = renew(inputs, generator.manual_seed(number))
@@ -156,30 +142,28 @@ def _memory(inputs: Inputs, position: int) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``turn``, ``whole`` and ``renew`` are those of :class:`How`. ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what ``prepare`` makes of them, such as a
-    forward pass. That is code of the implementation, which must not know what the call will get: it runs in
-    :meth:`make_ahead`, before the change is known, and its copies are filled afterwards, right before the call.
+    ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
+    ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what the call
+    will get: it runs in :meth:`make_ahead`, before the change is known, and its copies are filled afterwards, right before it.
     """
 
     def __init__(
         self,
         sets: Sequence[Inputs],
         positions: Sequence[int] = (),
+        how: How = How(),  # noqa: B008 - cannot be changed
         *,
-        turn: bool = False,
-        whole: Collection[int] = (),
-        renew: Callable[[Inputs, torch.Generator], Inputs] | None = None,
         overwritten: Sequence[int] = (),
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._prepare, self._turns, self._whole, self._renew = prepare, turn, whole, renew
+        self._prepare, self._how, self._turns = prepare, how, how.turn
         self.repeatable = not overwritten
         """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self._originals = [_copies(one, positions) for one in sets] if turn and not overwritten else []
+        self._originals = [_copies(one, positions) for one in sets] if how.turn and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
         self.copies = COPIES_PER_TURN * len(positions)
         """Copies on a GPU before each call."""
@@ -222,7 +206,7 @@ class InputSets:
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
             if self._turns:
-                self._turn_into(copies, self._sets[which], number)
+                turned(self._sets[which], self._positions, number, self._how, copies)
             else:
                 change(self._sets[which], self._positions, number)
                 for position in self._positions:
@@ -231,11 +215,8 @@ class InputSets:
         if not self._originals:
             change(self._sets[which], self._positions, number)
         elif number:
-            self._turn_into(self._sets[which], self._originals[which], number)
+            turned(self._originals[which], self._positions, number, self._how, self._sets[which])
         return self._prepared[which]
-
-    def _turn_into(self, into: Inputs, given: Inputs, number: int) -> None:
-        turned(given, self._positions, number, into, whole=self._whole, renew=self._renew)
 
     def inputs(self, which: int) -> Inputs:
         """Return the inputs of a set as they are now."""
