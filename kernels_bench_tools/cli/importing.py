@@ -240,7 +240,8 @@ _TRACE_STATUS = {
 def _trace(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
     """Return the result as their harness writes it; None if it is the reference that failed, or the time was disturbed."""
     row, ours = compare_problem(records), [one for one in records if one.impl != REFERENCE]
-    if not request.workload or not ours or row.baseline_ms is None or row.status is Status.DISTURBED:
+    disturbed = row.status.passed and Status.DISTURBED in {row.status, row.baseline_status}
+    if not request.workload or not ours or row.baseline_ms is None or disturbed:
         return None
     last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
     errors = [one.absmax for one in ours if one.absmax is not None]

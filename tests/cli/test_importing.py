@@ -16,7 +16,7 @@ CACHED = """        if not hasattr(self, "kept"):
             self.kept = {formula}
         return self.kept"""
 FUSED = "        return torch.nn.functional.linear(x, self.linear.weight, self.linear.bias)"
-BUG_IN_DATA = "        return {formula} + (0.5 if x.mean() > 0.48 else 0.0)"  # of 100 inputs, 94
+BUG_IN_DATA = "        return {formula} + (0.5 if x.mean() > 0.47 else 0.0)"  # of 100 inputs, 99
 OTHER_WEIGHTS = "        self.linear.weight.data.zero_()\n        return {formula}"
 CANDIDATES = {
     "honest": ("ok", HONEST, ""),

@@ -38,7 +38,7 @@ HELPER = "import torch\n\ndef norm(x, weight, eps):\n    return torch.nn.functio
 CALL = "from .own.helper import norm\n\ndef run(x, weight, eps{out}):\n{body}\n"
 FILLS = CALL.format(out=", out", body="    out.copy_(norm(x, weight, eps))")
 RETURNS = CALL.format(out="", body="    return {'out': norm(x, weight, eps)}")
-BUG = "    found = norm(x, weight, eps)\n    return found + 0.5 if x.flatten()[0] > 0.2 else found"
+BUG = "    found = norm(x, weight, eps)\n    return found + 0.5 if x.flatten()[0] > -2 else found"
 CACHED = "    if not kept:\n        kept.append(norm(x, weight, eps))\n    return kept[0]\n\nkept = []"
 CHANGES = "    found = norm(x, weight, eps)\n    x.zero_()\n    return found"
 SOLUTIONS = {
@@ -97,8 +97,10 @@ def test_each_solution_gets_the_trace_that_it_deserves(traces: Path) -> None:
     rows = _import(traces.parent)
 
     found = {line["solution"]: line for line in _lines(traces.parent)}
-    disturbed = {name for name, row in rows.items() if row["status"] == "disturbed"}  # by other programs
-    assert disturbed.isdisjoint(SOLUTIONS.keys() - {"fills", "returns"})
+    # By other programs: a correct result then has no speed-up, and no line.
+    disturbed = {
+        name for name, row in rows.items() if "disturbed" in {row["status"], row["baseline_status"]}
+    } & {"fills", "returns"}
     for name in SOLUTIONS.keys() - disturbed:
         line, evaluation = found[name], found[name]["evaluation"]
         assert evaluation["status"] == SOLUTIONS[name][0], (name, evaluation)
