@@ -42,9 +42,9 @@ def backward(outputs):
 pinned = lambda parts, warps: triton.Config({"PARTS": parts}, num_warps=warps)
 """
 NORM = """
-for columns in (512, 20000):  # in registers and in chunks
+for columns in (512, 20000, 40000):  # in registers and in chunks
     f, weight = cell.{name}, x(columns)
-    f(x(4, columns), weight{bias}, tile=pinned(2, 4))
+    f(x(4, columns), weight{bias}{tile})
     backward(f(x(4, columns, leaf=True), x(columns, leaf=True){bias}))
 """
 GATED_NORM = """
@@ -52,8 +52,8 @@ for rows, columns in ((4, 5120), (4096, 128)):
     cell.{name}(x(rows, columns), x(rows, columns), x(columns))
 """
 CALLS: dict[tuple[str, str], str] = {
-    ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight"),
-    ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="")
+    ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight", tile=""),
+    ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="", tile=", tile=pinned(2, 4)")
     + "backward(f(x(4, 4096, leaf=True), x(4096, leaf=True), x(4, 4096, leaf=True)))",
     ("activation", "triton_swiglu"): "backward(cell.triton_swiglu(x(4, 22016, leaf=True)))",
     ("activation", "triton_gelu"): """

@@ -182,8 +182,8 @@ for dtype, most in (("float32", 1024), ("bfloat16", 16)):
     "triton_layer_norm": """
 torch.manual_seed(0)
 for dtype in (torch.float32, torch.bfloat16):
-    # Rows of all lengths; from 16385 numbers on they are read in chunks.
-    for shape in ((2, 3, 64), (1, 2, 769), (2, 16384), (1, 2, 33000)):
+    # Rows of all lengths; from 32769 numbers on they are read in chunks.
+    for shape in ((2, 3, 64), (1, 2, 769), (2100, 12), (2, 16384), (1, 2, 33000)):
         x = torch.randn(shape).to(dtype) + 10
         weight, bias = torch.randn((2, shape[-1])).to(dtype)
         exact = torch.nn.functional.layer_norm(x.double(), shape[-1:], weight.double(), bias.double())

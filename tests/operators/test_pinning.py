@@ -43,7 +43,7 @@ def parts(*counts):
 
 
 row, long = torch.randn(769), torch.randn(20000)
-same(triton_layer_norm, (torch.randn(3, 769), row, row), *parts(1, 2, 4))
+same(triton_layer_norm, (torch.randn(3, 769), row, row), (1, 1, 1024, True, 2), (2, 4, 256, True, 1), (2, 7, 128, False, 1))
 same(triton_rms_norm, (torch.randn(3, 769), row), *parts(1, 2))
 same(triton_rms_norm, (torch.randn(3, 769), row, torch.randn(3, 769)), *parts(1, 2))
 same(triton_rms_norm, (torch.randn(1, 20000), long), *parts(2))
