@@ -38,13 +38,11 @@ def x(*shape, dtype=torch.bfloat16, leaf=False):
 def backward(outputs):
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
-
-pinned = lambda parts, warps: triton.Config({"PARTS": parts}, num_warps=warps)
 """
 NORM = """
 for columns in (512, 20000, 40000):  # in registers and in chunks
     f, weight = cell.{name}, x(columns)
-    f(x(4, columns), weight{bias}{tile})
+    f(x(4, columns), weight{bias})
     backward(f(x(4, columns, leaf=True), x(columns, leaf=True){bias}))
 """
 GATED_NORM = """
@@ -52,8 +50,8 @@ for rows, columns in ((4, 5120), (4096, 128)):
     cell.{name}(x(rows, columns), x(rows, columns), x(columns))
 """
 CALLS: dict[tuple[str, str], str] = {
-    ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight", tile=""),
-    ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="", tile=", tile=pinned(2, 4)")
+    ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight"),
+    ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="")
     + "backward(f(x(4, 4096, leaf=True), x(4096, leaf=True), x(4, 4096, leaf=True)))",
     ("activation", "triton_swiglu"): "backward(cell.triton_swiglu(x(4, 22016, leaf=True)))",
     ("activation", "triton_gelu"): """

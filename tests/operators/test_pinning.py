@@ -17,7 +17,6 @@ KERNELS = {
 }
 INTERPRETED = """
 import pytest
-import triton
 from cell import triton_gelu
 from triton_attention import triton_attention
 from triton_causal_conv1d import triton_causal_conv1d
@@ -38,17 +37,14 @@ def same(function, arguments, *tiles):
         torch.testing.assert_close(function(*arguments, tile=tile), expected, rtol=2e-6, atol=2e-6)
 
 
-def parts(*counts):
-    return [triton.Config({"PARTS": count}, num_warps=2) for count in counts]
-
-
 row, long = torch.randn(769), torch.randn(20000)
 same(triton_layer_norm, (torch.randn(3, 769), row, row), (1, 1, 1024, True, 2), (2, 4, 256, True, 1), (2, 7, 128, False, 1))
-same(triton_rms_norm, (torch.randn(3, 769), row), *parts(1, 2))
-same(triton_rms_norm, (torch.randn(3, 769), row, torch.randn(3, 769)), *parts(1, 2))
-same(triton_rms_norm, (torch.randn(1, 20000), long), *parts(2))
-with pytest.raises(ValueError, match="a row of 20000 does not stay in registers"):
-    triton_rms_norm(torch.randn(1, 20000), long, tile=parts(1)[0])
+tiles = (1, 1, 1024, True, 2), (2, 4, 256, True, 1), (2, 4, 256, False, 1)
+same(triton_rms_norm, (torch.randn(3, 769), row), *tiles)
+same(triton_rms_norm, (torch.randn(3, 769), row, torch.randn(3, 769)), *tiles)
+same(triton_rms_norm, (torch.randn(1, 20000), long), (1, 5, 4096, False, 2))
+with pytest.raises(ValueError, match="a row of 20000 has more than 4 parts of 4096"):
+    triton_rms_norm(torch.randn(1, 20000), long, tile=(1, 4, 4096, True, 2))
 same(triton_gelu, (torch.randn(3, 769), "tanh"), (256, 1), (4096, 8))
 same(triton_swiglu, (torch.randn(3, 768),), (1, 128, 1), (2, 64, 2))
 same(triton_causal_conv1d, (torch.randn(2, 3, 40), torch.randn(3, 4), torch.randn(3), "silu"), (32, 1))
