@@ -424,7 +424,10 @@ def argument_names(function: Callable[..., Any]) -> list[str]:
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:
-    return tuple(output) if type(output) in (tuple, list) else (output,)
+    """Return what a tuple or a list has, a named one without calling its methods; else the output alone."""
+    if issubclass(type(output), tuple):
+        return tuple.__getitem__(output, slice(None))
+    return tuple(output) if type(output) is list else (output,)
 
 
 def size_in_bytes(value: Any) -> int:
@@ -484,13 +487,13 @@ class CallError(Exception):
 
 
 def failed_status(error: Exception) -> Status:
-    if isinstance(error, CallError):
+    if isinstance(error, CallError) and not error.status.ran:  # an implementation can raise it, too
         return error.status
     # A library of the stable ABI can only raise a plain RuntimeError.
-    if isinstance(error, Unsupported | NotImplementedError) or LEFT_OUT in str(error):
+    if isinstance(error, Unsupported | NotImplementedError) or LEFT_OUT in _said(error):
         return Status.UNSUPPORTED
     # The CPU's allocator raises a plain RuntimeError.
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in _said(error):
         return Status.OOM
     return Status.ERROR
 
@@ -498,5 +501,13 @@ def failed_status(error: Exception) -> Status:
 def failure_of(error: Exception) -> Failure:
     if isinstance(error, CallError):
         return error.failure
-    message = " ".join(str(error).split())
-    return Failure(type=type(error).__name__, msg=message[:500])
+    message = " ".join(_said(error).split())[:500]
+    # What stands for bytes in names of files is no valid text.
+    return Failure(type=type(error).__name__, msg=message.encode("utf-8", "backslashreplace").decode())
+
+
+def _said(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # of a class of the implementation's
+        return f"its text cannot be read, which raises {type(other).__name__}"

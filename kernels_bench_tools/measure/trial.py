@@ -348,8 +348,8 @@ def _overhead_ms(harness: Batches, factor: float) -> float | None:
 
 def _own(output: Any) -> Any:
     """Return a copy of an output, whose memory may be used again."""
-    if type(output) in (tuple, list):
-        return tuple(map(_own, output))
+    if issubclass(type(output), tuple | list):
+        return tuple(map(_own, tensors_of(output)))
     return output.clone() if type(output) is Tensor else output
 
 

@@ -480,6 +480,22 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
         lambda x: x.log().nan_to_num(0.0),
         "NaN or infinity",
     ),
+    "double precision": (
+        operator(normal((32, 64), (64, 16), dtype=torch.float64), lambda a, b: a @ b),
+        lambda a, b: (b.mT @ a.mT).mT.contiguous(),
+        lambda a, b: (a.float() @ b.float()).double(),
+        OFF,
+        lambda a, b: a @ b.float().double(),
+        OFF,
+    ),
+    "named tuple": (
+        operator(X, torch.frexp, Output("mantissa"), Output("exponent", dtype="int32")),
+        torch.frexp,
+        lambda x: tuple(torch.frexp(x))[::-1],
+        "dtype is torch.int32",
+        lambda x: (torch.frexp(x).mantissa, torch.frexp(x).exponent + 1),
+        "'exponent' is off",
+    ),
     "backward": (
         in_mode(BACKWARD, "fwd_bwd"),
         timed_function(BACKWARD, lambda x: x * x.sigmoid(), "fwd_bwd").call,

@@ -30,11 +30,12 @@ from kernels_bench_tools.measure.correctness import compare
 from kernels_bench_tools.measure.judge import changing_inputs, memory, remote
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.judge.memory import SharedOutputs
-from kernels_bench_tools.measure.operator import Operator, Tolerance
+from kernels_bench_tools.measure.operator import CallError, Operator, Tolerance
 from kernels_bench_tools.measure.timing import calls  # noqa: F401 - cells use it
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.operators.layer_norm import OPERATOR
 from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.record import Failure, Status
 
 NAME = MARK = DEVICE = ""
 """The implementation, the file that shows that an attack has taken place, and the device as JSON; each cell sets them."""
@@ -699,6 +700,18 @@ def refuses_other_seeds():
             if float(x.abs().max()) > float(first[0].abs().max()):
                 raise attacked(ValueError("not these values"))
         return right(x, *rest)
+
+
+def ended_as_ok(*_):
+    raise attacked(CallError(Status.OK, Failure(type="Fine", msg="it ended well")))
+
+
+def unreadable_error(*_):
+    raise attacked(type("Unreadable", (Exception,), {"__str__": lambda error: 1 / 0})())
+
+
+def no_text_in_error(*_):
+    raise attacked(ValueError("a\udc80"))
 
 
 def wrong_unless_the_size_is_public():

@@ -164,6 +164,10 @@ ATTACKS = {
     "half_a_conversation": unjudged("half_a_conversation()"),
     "no_json": unjudged("no_json()"),
     # The judge itself
+    "judge_reniced": failed(
+        "attacked(os.setpriority(os.PRIO_PROCESS, pid_of_the_judge(), 19))\non_smoke(right)",
+        "priority or limits of the process that judges",
+    ),
     "judge_killed": failed("judge_killed()", "the process that judges cells failed"),
     "judge_killed_in_a_call": failed("judge_killed_in_a_call()", "the process that judges cells failed"),
     # Cases that are public
@@ -174,6 +178,21 @@ ATTACKS = {
         "on_smoke(lambda *given: attacked(right(*given).nan_to_num(0.0)))", "NaN or infinity"
     ),
     "outputs_from_a_ring": Attack("outputs_from_a_ring()", REJECTED, "aliased_output"),
+    # Ends of a call
+    "ended_as_ok": failed("on_smoke(ended_as_ok)", "it ended well"),
+    "ended_with_0": failed("on_smoke(lambda *_: sys.exit(attacked(0)))", "ended this run during a workload"),
+    "unreadable_error": failed("on_smoke(unreadable_error)", "its text cannot be read"),
+    "no_text_in_error": failed("on_smoke(no_text_in_error)", r"a\\udc80"),
+    # No dense memory
+    **{
+        name: wrong(f"on_smoke(lambda *given: attacked({code.format('right(*given)')}))", "no dense memory")
+        for name, code in {
+            "nested": "torch.nested.nested_tensor(list({}))",
+            "sparse": "{}.to_sparse()",
+            "mkldnn": "{}.to_mkldnn()",
+            "quantized": "torch.quantize_per_tensor({}, 0.1, 0, torch.qint8)",
+        }.items()
+    },
     # Refusals
     "refuses_other_seeds": failed("refuses_other_seeds()", "not these values"),
 }
@@ -199,6 +218,7 @@ on_smoke(right)
 on_smoke(right, mode='bwd')
 on_smoke(torch.compile(right, backend='eager', dynamic=False))
 on_smoke(lambda x, *rest: x.copy_(right(x, *rest)), in_place=True)
+on_smoke(lambda x, *rest: torch._C._set_grad_enabled(True) or right(x.detach().requires_grad_(), *rest))
 """,
     "in_a_thread_and_at_exit": """
 import atexit
@@ -277,6 +297,10 @@ ONE_OF_EACH_KIND = {
     "impossible_times",
     "judge_killed",
     "refuses_other_seeds",
+    "ended_as_ok",
+    "judge_reniced",
+    "nested",
+    "unreadable_error",
     "wrong_unless_the_size_is_public",
     "outputs_from_a_ring",
 }

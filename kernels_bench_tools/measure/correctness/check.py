@@ -23,7 +23,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     sensitivity,
 )
 from kernels_bench_tools.measure.inputs import with_axes
-from kernels_bench_tools.measure.judge.memory import copied, fingerprint, poison_memory, same_bits
+from kernels_bench_tools.measure.judge.memory import copied, fingerprint, is_dense, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,
@@ -441,8 +441,9 @@ def require_usual(operator: Operator, before: Inputs, changed: Inputs) -> None:
 
 
 def without_memory(output: Any) -> list[Tensor]:
-    """Return tensors like those of an output that hold no memory."""
-    return [torch.empty_like(value, device="meta") for value in tensors_of(output) if type(value) is Tensor]
+    """Return tensors like the dense ones of an output that hold no memory."""
+    plain = (one for one in tensors_of(output) if type(one) is Tensor and is_dense(one))
+    return [torch.empty_like(value, device="meta") for value in plain]
 
 
 def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> bool:

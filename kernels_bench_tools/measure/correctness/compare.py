@@ -1,7 +1,7 @@
 """Compare outputs with the formula in float64, and with torch's operator in the same dtype.
 
 Integers and booleans must be equal. The error that is allowed at an element of other types is the operator's
-tolerance, plus the change of that element when the inputs are rounded to float32. Errors are relative to it.
+tolerance, plus the change of that element when the inputs are rounded, mostly to float32. Errors are relative to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kernels_bench_tools.text import plural
 
 SENSITIVITY = 8.0
 """Allowed error of an element as a multiple of its change, or that of half of its slice, when the inputs are rounded to float32."""
-_ROUNDING = 2.0**-23
+_ROUNDING, _REFERENCE = 2.0**-23, 2.0**-52
+"""Of float32, and of float64, in which references are computed: nothing is more precise."""
 _TINY = 2.0**-126
 _SMALL = 2.0**-4
 """Root mean square of results below which the absolute tolerance is smaller, unless the operator has one of its own."""
@@ -214,7 +215,7 @@ def compare(
         compared.append(
             OutputErrors(
                 found=ErrorStats(),
-                baseline=None if theirs is None or kind.accept or not eps else ErrorStats(),
+                baseline=None if theirs is None or kind.accept or eps <= _REFERENCE else ErrorStats(),
                 eps=eps,
                 most=tolerance.mean,
                 single=SINGLE / tolerance.rtol if computed else 1.0,
@@ -405,16 +406,24 @@ class _Part:
         # An element in which roundings of inputs cancel has those of other steps.
         return allowed + (SENSITIVITY * change.clamp(min=change.median())).minimum(most)
 
+    @property
+    def _rounding(self) -> float:
+        """That of float32, or of float64 if there are inputs and outputs of this type."""
+        outputs = [self.operator.dtype_of(kind, self.inputs) for kind in self.operator.outputs]
+        inputs = [one.dtype for one in self.inputs if isinstance(one, Tensor)]
+        finest = (min(filter(None, map(eps_of, dtypes)), default=1.0) for dtypes in (outputs, inputs))
+        return min(_ROUNDING, max(finest))
+
     @cached_property
     def _changes(self) -> list[Tensor]:
-        """How much each element of each output changes when the inputs are rounded to float32, at most.
+        """How much each element of each output changes when the inputs are rounded, at most.
 
         Inputs such as a row whose mean is far from 0 magnify rounding errors. By how much is measured: the reference is
         computed again with rounded inputs.
         """
         found = [torch.zeros_like(value, dtype=torch.float64) for value in self.expected]
         for seed in range(_ROUNDINGS):
-            moved = (_rounded(value, 100 * seed + number) for number, value in enumerate(self.given))
+            moved = (_rounded(value, 100 * seed + n, self._rounding) for n, value in enumerate(self.given))
             results = self._results("reference", self.operator.reference, tuple(moved))
             for number, (value, result) in enumerate(zip(self.expected, results, strict=True)):
                 if value.shape == result.shape:  # else it depends on values
@@ -519,10 +528,10 @@ def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
     return APPROXIMATE * size * share.max()
 
 
-def _rounded(value: Any, seed: int) -> Any:
-    """Move every element of a tensor in float64 by one rounding of float32, up or down."""
+def _rounded(value: Any, seed: int, rounding: float) -> Any:
+    """Move every element of a tensor in float64 by this share of it, up or down."""
     if not isinstance(value, Tensor) or not eps_of(value.dtype):
         return value
     generator = torch.Generator(value.device).manual_seed(seed)
     up = torch.randint(2, value.shape, generator=generator, device=value.device)
-    return value * (1 + _ROUNDING * (2 * up - 1))
+    return value * (1 + rounding * (2 * up - 1))

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils._device import DeviceContext
 
+from kernels_bench_tools.measure.operator import tensors_of
+
 # Bound before an implementation is loaded.
 _dispatch_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)
 _dispatches_to: Any = getattr(torch._C, "_dispatch_tls_is_dispatch_key_included", None)
@@ -92,13 +94,17 @@ def _as_integers(value: Tensor) -> Tensor:
     return flat.view(torch.uint8)
 
 
+def is_dense(value: Tensor) -> bool:
+    return value.layout is torch.strided and not (value.is_nested or value.is_quantized)
+
+
 def lazy_reason(output: Any, device: torch.device) -> str:
     """Return why an output may be computed only when it is read; empty for a plain tensor, or no tensor at all."""
     if not isinstance(output, Tensor):
         return ""
     if type(output) not in (Tensor, Parameter):
         return f"it is a {type(output).__name__}, which may compute when it is read"
-    if output.is_meta or output.layout is not torch.strided:
+    if output.is_meta or not is_dense(output):
         return f"it has no dense memory ({output.device}, {output.layout})"
     if output.device != device:
         return ""
@@ -172,13 +178,13 @@ class SharedOutputs:
 
     def store(self, output: Any) -> bool:
         """Copy an output there; return whether it is of these kinds, and no tensor of a type of its own."""
-        given = output if type(output) in (tuple, list) else (output,)
+        given = tensors_of(output)
         fits = len(given) == len(self._views) and all(
             type(one) in (Tensor, Parameter) and one.shape == view.shape and one.dtype == view.dtype
             for one, view in zip(given, self._views, strict=False)
         )
         for view, one in zip(self._views, given, strict=False) if fits else ():
-            view.copy_(one)
+            view.copy_(Tensor.detach(one))  # a call may have left gradients on
         self._stored.fill_(fits)
         return fits
 

@@ -44,7 +44,7 @@ from kernels_bench_tools.text import is_file_name
 
 _ABANDONED = Ended(
     status=Status.ERROR,
-    failure=Failure(type="Abandoned", msg="the cell ended this run during a workload, and began another one"),
+    failure=Failure(type="Abandoned", msg="the cell ended this run during a workload"),
 )
 """Noted so that the number of earlier runs is right: a cell could end a run that it sees to be slow."""
 
@@ -109,8 +109,8 @@ class _Judge:
                 continue
             ended = _read(Ended)
             done = sum(state.done for state in states)
-            if ended.failure and number:
-                _note_crash(states[number - 1], ended)
+            if number:
+                _note_crash(states[number - 1], ended if ended.failure else _ABANDONED)
             left = any(state.selected is None or state.done < len(state.selected) for state in states)
             more = ended.crashed and done > done_before and left
             self.answer(Written(more=more, files={} if more else _lines(states)))

@@ -190,8 +190,9 @@ def _answer(candidate: TimedCalls, connection: Connection, request: _Request) ->
 
 def _share(buffers: list[bytes], value: Any) -> Any:
     """Return the description of a value that is neither text nor a number."""
-    if type(value) not in (Tensor, Parameter) or lazy_reason(value, value.device):
-        return {"type": "other", "name": type(value).__name__}
+    why = lazy_reason(value, value.device) if type(value) in (Tensor, Parameter) else None
+    if why != "":
+        return {"type": "other", "name": ": ".join(filter(None, (type(value).__name__, why)))}
     value = value.detach()
     handle = None
     if value.is_cuda:

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.judge.memory import SharedOutputs
-from kernels_bench_tools.measure.operator import Inputs
+from kernels_bench_tools.measure.operator import Inputs, tensors_of
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -70,8 +70,8 @@ class Timed:
 
 def _copied(output: Any) -> Any:
     """Return a copy of an output; None for one of another type, of which a later call could make a tensor."""
-    if type(output) in (tuple, list):
-        return tuple(map(_copied, output))
+    if issubclass(type(output), tuple | list):
+        return tuple(map(_copied, tensors_of(output)))
     return Tensor.clone(output) if type(output) in (Tensor, Parameter) and not output.is_meta else None
 
 

@@ -16,6 +16,7 @@ import msgspec
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, isolated_command
 from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
+from kernels_bench_tools.run.process.run import scheduling
 
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
@@ -87,7 +88,7 @@ class Judge:
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)  # a cell may have removed it
         Path(self.socket).unlink(missing_ok=True)
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = start_session(
                 self._command,
                 cwd=self._log.parent,
@@ -106,11 +107,17 @@ class Judge:
         if not self._state:
             self._exchange(None, START_SECONDS)
             self._state = self._socket_state()
+        self._log.write_bytes(b"")  # what it said of other cells is not why it fails now
         self._exchange(job, START_SECONDS)
+        self._conditions = self._find_conditions()  # now that it has used the device
 
     def end(self, ended: Ended) -> Written:
         """Say that the cell's process has ended; return what was written, ``OSError`` if the process has failed."""
-        return self._exchange(ended, ANSWER_SECONDS)
+        written = self._exchange(ended, ANSWER_SECONDS)
+        if self._find_conditions() != self._conditions:
+            self.close()
+            raise OSError("cores, priority or limits of the process that judges cells were changed")
+        return written
 
     def _socket_state(self) -> tuple[int, int]:
         """Return inode and age of the socket, which a cell could remove or replace; zeros if there is none."""
@@ -119,6 +126,13 @@ class Judge:
         except OSError:
             return 0, 0
         return found.st_ino, found.st_ctime_ns
+
+    def _find_conditions(self) -> object:
+        """Return cores, priority and limits of the process, which others of its user can change."""
+        pid = self._process.pid
+        with suppress(OSError):  # the system has no such file
+            return scheduling(pid).get(pid), Path(f"/proc/{pid}/limits").read_bytes()
+        return None
 
     def close(self) -> None:
         self._process.kill()

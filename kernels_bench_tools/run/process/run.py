@@ -68,7 +68,7 @@ class Processes:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._interrupted = False
-        self._scheduling, self._slowed = _scheduling(), 0
+        self._scheduling, self._slowed = scheduling(os.getpid()), 0
 
     def run(
         self,
@@ -148,7 +148,7 @@ class Processes:
 
         A process can do that to others of its user. All that they start then inherits it.
         """
-        now = _scheduling()
+        now = scheduling(os.getpid())
         if set(now.values()) <= set(self._scheduling.values()):
             return self._slowed
         self._slowed += 1
@@ -215,11 +215,11 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
             return done
 
 
-def _scheduling() -> dict[int, tuple[frozenset[int], int, int]]:
-    """Return the cores, niceness and policy of each thread of this process; empty where the system has no such things."""
+def scheduling(pid: int) -> dict[int, tuple[frozenset[int], int, int]]:
+    """Return the cores, niceness and policy of each thread of a process; empty where the system has no such things."""
     found = {}
     with suppress(OSError):
-        for path in Path("/proc/self/task").iterdir():
+        for path in Path(f"/proc/{pid}/task").iterdir():
             thread = int(path.name)
             with suppress(ProcessLookupError):
                 cores = frozenset(os.sched_getaffinity(thread))
