@@ -32,7 +32,7 @@ from kernels_bench_tools.records.build import (
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
-from kernels_bench_tools.records.trace import NOT_KNOWN, Definition, Evaluation, Solution, Trace
+from kernels_bench_tools.records.trace import NOT_KNOWN, Definition, Solution, Trace
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import whole_record
@@ -200,7 +200,11 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
     for path, one in read("solutions/**/*.json", Solution):
         if only and one.definition not in only:
             continue
-        if one.definition not in definitions:
+        own = workloads.get(one.definition, [])
+        names = [one.name, one.definition, *(workload.uuid for workload in own)]
+        if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+            fails(one.definition, one.name, Status.INVALID, f"{wrong[0]!r} is no name for a file")
+        elif one.definition not in definitions:
             fails(one.definition, one.name, Status.INVALID, "its definition is not in definitions/")
         elif definitions[one.definition][1].op_type == "sampling":
             fails(
@@ -210,11 +214,6 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
             reason = f"is written in {one.spec.language}; only python and triton are loaded"
             fails(one.definition, one.name, Status.UNSUPPORTED, reason)
         else:
-            own = workloads.get(one.definition, [])
-            names = [one.name, one.definition, *(workload.uuid for workload in own)]
-            if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
-                fails(one.definition, one.name, Status.INVALID, f"{wrong[0]!r} is no name for a file")
-                continue
             requests += [
                 ProblemRequest(
                     name=f"{one.definition}/{workload.uuid}",
@@ -247,10 +246,19 @@ def _trace(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
     errors = [one.absmax for one in ours if one.absmax is not None]
     if row.status is Status.INCORRECT and not errors:
         status = "INCORRECT_SHAPE"
-    correctness, performance = None, None
+    libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
+    evaluation: dict[str, Any] = {
+        "status": status,
+        "environment": {
+            "hardware": last.env.gpu or last.env.cpu or "CPU",
+            "libs": {name: version for name, version in libraries.items() if version},
+        },
+        "timestamp": next((one.ts for one in reversed(records) if one.ts), ""),
+        "log": f"{row.status.value}: {row.reason}" if row.reason else "",
+    }
     if status in {"PASSED", "INCORRECT_NUMERICAL"}:
         absolute = max(errors, default=math.nan)
-        correctness = {
+        evaluation["correctness"] = {
             "max_relative_error": NOT_KNOWN,
             "max_absolute_error": absolute if math.isfinite(absolute) else NOT_KNOWN,
             "extra": {
@@ -258,23 +266,8 @@ def _trace(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
             },
         }
     if status == "PASSED":
-        performance = {
-            "latency_ms": row.p50_ms or 0.0,
-            "reference_latency_ms": row.baseline_ms,
-            "speedup_factor": row.speedup or 0.0,
-        }
-    libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
-    evaluation = Evaluation(
-        status=status,
-        environment={
-            "hardware": last.env.gpu or last.env.cpu or "CPU",
-            "libs": {name: version for name, version in libraries.items() if version},
-        },
-        timestamp=next((one.ts for one in reversed(records) if one.ts), ""),
-        log=f"{row.status.value}: {row.reason}" if row.reason else "",
-        correctness=correctness,
-        performance=performance,
-    )
+        times = {"latency_ms": row.p50_ms, "reference_latency_ms": row.baseline_ms}
+        evaluation["performance"] = {**times, "speedup_factor": row.speedup or 0.0}
     definition = request.name.rpartition("/")[0]
     return Trace(definition=definition, workload=request.workload, solution=last.impl, evaluation=evaluation)
 

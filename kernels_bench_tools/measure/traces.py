@@ -15,9 +15,8 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records.trace import Definition, Solution, TensorSpec, TraceWorkload
 
-_INTEGERS = {"int8": 2**7, "int16": 2**10, "int32": 2**10, "int64": 2**10}
-"""Above the values of random integers, and their negatives are not below them: those of their own harness."""
-_LARGEST_FP8 = 2.0
+_ABOVE, _ABOVE_INT8, _LARGEST_FP8 = 2**10, 2**7, 2.0
+"""Random integers are below one of these and not below its negative, as those of their own harness are."""
 _LFS = b"version https://git-lfs"
 
 
@@ -34,7 +33,7 @@ class TraceProblem:
         return [self._input(name, spec) for name, spec in self._definition.inputs.items()]
 
     def solution(self, given: Solution) -> Callable[..., tuple[Tensor, ...]]:
-        sources = {source.path: source.content for source in given.sources}
+        sources = {source["path"]: source["content"] for source in given.sources}
         run = self._load("solution", sources, given.spec.entry_point)
         if not given.spec.destination_passing_style:
             return lambda *inputs: self._outputs(run(*inputs))
@@ -127,11 +126,9 @@ def _dtype(spec: TensorSpec) -> torch.dtype:
 
 
 def _random(shape: list[int], dtype: torch.dtype) -> Tensor:
-    name = str(dtype).removeprefix("torch.")
-    if name in _INTEGERS:
-        return torch.randint(-_INTEGERS[name], _INTEGERS[name], shape, dtype=dtype)
-    if dtype is torch.bool:
-        return torch.randint(0, 2, shape, dtype=dtype)
-    if name.startswith("float8"):
-        return torch.randn(shape).clamp(-_LARGEST_FP8, _LARGEST_FP8).to(dtype)
-    return torch.randn(shape, dtype=dtype)
+    if dtype.is_floating_point:
+        is_small = dtype.itemsize == 1  # which randn does not draw
+        drawn = torch.randn(shape, dtype=torch.float32 if is_small else dtype)
+        return drawn.clamp(-_LARGEST_FP8, _LARGEST_FP8).to(dtype) if is_small else drawn
+    above = 2 if dtype is torch.bool else _ABOVE_INT8 if dtype is torch.int8 else _ABOVE
+    return torch.randint(0 if dtype is torch.bool else -above, above, shape, dtype=dtype)

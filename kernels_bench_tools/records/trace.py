@@ -47,11 +47,6 @@ class TraceWorkload(msgspec.Struct, kw_only=True):
     uuid: str
 
 
-class Source(msgspec.Struct, kw_only=True):
-    path: str
-    content: str
-
-
 class BuildSpec(msgspec.Struct, kw_only=True):
     language: str
     entry_point: str
@@ -64,18 +59,8 @@ class Solution(msgspec.Struct, kw_only=True):
     name: str
     definition: str
     spec: BuildSpec
-    sources: list[Source]
-
-
-class Evaluation(msgspec.Struct, kw_only=True, omit_defaults=True):
-    status: str
-    environment: dict[str, Any]
-    timestamp: str
-    log: str = ""
-    correctness: dict[str, Any] | None = None
-    """Only of what passed or has wrong numbers."""
-    performance: dict[str, float] | None = None
-    """Only of what passed."""
+    sources: list[dict[str, str]]
+    """Each with a ``path`` and a ``content``."""
 
 
 class Trace(msgspec.Struct, kw_only=True):
@@ -84,4 +69,5 @@ class Trace(msgspec.Struct, kw_only=True):
     definition: str
     workload: TraceWorkload
     solution: str | None = None
-    evaluation: Evaluation | None = None
+    evaluation: dict[str, Any] | None = None
+    """``correctness`` is only of what passed or has wrong numbers, ``performance`` only of what passed."""
