@@ -14,7 +14,7 @@ LINES = {
     "kernels_bench_tools/cli": 4_180,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_690,
-    "kernels_bench_tools/measure": 7_860,
+    "kernels_bench_tools/measure": 7_870,
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_600,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_110,
+    "tests": 31_120,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

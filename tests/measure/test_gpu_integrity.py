@@ -14,7 +14,7 @@ from norms import LAYER_NORM
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import fingerprint, poison_memory
-from kernels_bench_tools.measure.operator import Workload
+from kernels_bench_tools.measure.operator import Inputs, Workload
 from kernels_bench_tools.records.record import REJECTING, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -41,6 +41,17 @@ def test_each_fixture_gets_exactly_its_flags(make: Callable[[], Any], ok: bool, 
     either = {"stale_output"} if trial.status is Status.INCORRECT else set()
     assert found | either == flags | either, trial.failure
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
+
+
+def test_what_makes_new_inputs_between_calls_is_no_work_outside_of_them() -> None:
+    def renew(inputs: Inputs, generator: torch.Generator) -> Inputs:
+        noise = torch.randn(inputs[0].shape, generator=generator, device="cuda", dtype=inputs[0].dtype)
+        return noise * 2 + 1, *inputs[1:]
+
+    trial, found = cheats.examine(replace(LAYER_NORM, renew=renew), cheats.right, WORKLOAD, "cuda")
+
+    assert trial.status is Status.OK, trial.failure
+    assert not found
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

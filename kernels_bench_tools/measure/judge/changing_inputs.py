@@ -182,6 +182,15 @@ class InputSets:
         """The arguments made of the first set."""
         return self._prepared[0] if self._prepared else self.changed(0, 0)
 
+    @property
+    def renews(self) -> bool:
+        """Whether the operator makes the changed inputs."""
+        return self._how.renew is not None
+
+    def renewed(self) -> Inputs:
+        """Return new inputs, made as for a change, that no call gets."""
+        return turned(self._sets[0], self._positions, new_change(), self._how)
+
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
         """Make the arguments of the following ``count`` calls, if each gets its own; ``hot``: of the first set."""
         self._ahead.clear()

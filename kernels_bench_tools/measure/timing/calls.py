@@ -7,7 +7,8 @@ another process: an implementation cannot know it before the calls are over.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter_ns
@@ -23,7 +24,8 @@ from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import Inputs, tensors_of
 from kernels_bench_tools.measure.timing.caches import calls_at_once
 from kernels_bench_tools.measure.timing.cpu import cache_state
-from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cuda import COPY, CudaTimer
+from kernels_bench_tools.measure.timing.cupti import record_activities
 from kernels_bench_tools.measure.timing.queue import Signals
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.records.record import CacheState, Milliseconds
@@ -115,13 +117,20 @@ class TimedCalls:
             self._device,
             cold=not hot,
             following=None if hot else self._following,
-            copies=0 if hot else self.sets.copies,
+            changes=None if hot else self._activities_of_change(),
             keep=True,
             fresh=lambda: self.sets.first,
         )
         self._at_once = calls_at_once(timer.output_bytes + made_bytes, self._device)
         found = timer.submit_ms, timer.idle_seconds, self.sets.repeatable
         return TimerState(CacheState.READ_FLUSH, self._at_once, *found)
+
+    def _activities_of_change(self) -> Mapping[str, int]:
+        """Return by name how many activities of the device a change has at most."""
+        if not self.sets.renews:
+            return {COPY: self.sets.copies}
+        self.sets.renewed()  # the first time may load and allocate more
+        return Counter(activity.name for activity in record_activities(self.sets.renewed))
 
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
         """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own."""

@@ -78,8 +78,8 @@ class ReadFlush:
 class CudaTimer:
     """Times calls of one function; ``cold`` flushes the L2 cache before each.
 
-    ``following`` returns the arguments of each call, by default ``inputs``, with this many ``copies`` on the device;
-    ``fresh`` those of a call that is not part of a batch.
+    ``following`` returns the arguments of each call, by default ``inputs``, after no more activities of the device than
+    ``changes`` says by name; ``fresh`` those of a call that is not part of a batch.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CudaTimer:
         *,
         cold: bool = True,
         following: Callable[[], Inputs] | None = None,
-        copies: int = 0,
+        changes: Mapping[str, int] | None = None,
         keep: bool = False,
         fresh: Callable[[], Inputs] | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class CudaTimer:
         self.output_bytes = 0
         """Of one call."""
         self._flush: Callable[[], None] = ReadFlush(device) if cold else lambda: None
-        self._own = {**(_flush_kernels(device) if cold else {}), **({COPY: copies} if copies else {})}
+        self._own = Counter(_flush_kernels(device) if cold else {}) + Counter(changes)
         # The host queues the whole call while the opening marker spins, so that the device never waits for the
         # host within a call. Twice the time allows for the profiler's overhead.
         self.submit_ms = self._submit_ms()

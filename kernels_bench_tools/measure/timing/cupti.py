@@ -67,7 +67,7 @@ class Batch:
     """Durations of the opening and the closing marker of each call."""
 
 
-def record_activities(batch: Callable[[], None]) -> list[Activity]:
+def record_activities(batch: Callable[[], object]) -> list[Activity]:
     """Run ``batch`` in one profiler session and return the device's activities, by start time."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise each session prints two lines
     _synchronize()  # excludes earlier work
