@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -26,6 +27,9 @@ from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, mea
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.text import plural
 
+_KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w./+-]+)")
+"""A kernel of the Hub at a version, a branch, a tag or a commit, or in a folder, which begins with a dot or a slash."""
+
 
 @takes_build_options("env", "workloads", "mode", "processes", "memory_limit", "pass_env")
 def gate(
@@ -45,8 +49,8 @@ def gate(
 
     Args:
         paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
-        against (REV): A revision, or a version of a package such as `triton==3.5.0`.
-        head (PACKAGE==VERSION): Measure the notebooks with this version of a package.
+        against (REV): A revision, a version of a package such as `triton==3.5.0`, or of a Hub kernel: `org/repo@1`, `org/repo@./folder`.
+        head (VERSION): Measure the notebooks with this version of a package or a Hub kernel.
         markdown: Print a comment for a pull request.
     """
     slower, code = measure_versions(
@@ -67,9 +71,9 @@ def measure_versions(
 ) -> tuple[bool, int]:
     """Measure as :func:`gate` says, and print it; return whether one is slower, and the exit code of its cells."""
     project = find_project_of(paths)
-    if options.environment == "current" and ("==" in against or head):
+    if options.environment == "current" and (package := next((v for v in (against, head) if "==" in v), "")):
         what, expected = "needs an environment of its own", "`--env uv`, or a revision"
-        raise ProjectError(f"--against {against}", what, expected)
+        raise ProjectError(package, what, expected)
     names = [project.relative(path) for path in project.find_notebooks(paths)]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
     base = _versions(project, now, against)
@@ -104,7 +108,9 @@ def measure_versions(
 
 
 def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:
-    """Return notebooks as they were in a revision, as far as it has them, or with a version of a package."""
+    """Return notebooks as they were in a revision, as far as it has them, or with a version of a package or a kernel."""
+    if kernel := _KERNEL.fullmatch(version):
+        return {name: _with_kernel(name, text.decode(), **kernel.groupdict()) for name, text in texts.items()}
     if "==" not in version:
         repository = Repository(project.root)
         files = repository.files(repository.resolve(version))
@@ -118,6 +124,17 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
                 name, f"has no header in which {version} could be", "A cell with `# /// script`"
             )
     return {name: with_version(text.decode(), version).encode() for name, text in texts.items()}
+
+
+def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
+    """Return a notebook that gets the kernel at this pin, whichever it asks for."""
+    quoted = rf"(?P<quote>[\"']){re.escape(repo)}(?:@[^\"'\n]*?)?(?P<part>(?::\w+|\.[A-Za-z_]\w*)?(?P=quote))"
+    reference = pin if pin[0] in "./" else f"{repo}@{pin}"
+    pinned = rf"{quoted}(?:\s*,\s*(?:version|revision)\s*=\s*[^,)\s]+)?"
+    changed, count = re.subn(pinned, rf"\g<quote>{reference}\g<part>", text)
+    if not count:
+        raise ProjectError(name, f"does not get {repo}", f'A call such as get_kernel("{repo}", version=1)')
+    return changed.encode()
 
 
 def _steps(project: Project, result: BuildRun, name: str, pair: tuple[str, str]) -> list[Step]:

@@ -93,6 +93,7 @@ def test_an_alarm_that_does_not_repeat_is_none(operator, tmp_path):
             "an environment of its own",
         ),
         (["gate", "softmax/mine", "--against", "a b==1"], "is no version of a package"),
+        (["gate", "softmax/mine", "--against", "org/repo@1"], "does not get org/repo"),
         (["run", "softmax/mine", "--with", "triton==3.5.0"], "Add --against"),
     ],
 )
@@ -119,6 +120,30 @@ def test_a_version_replaces_what_other_packages_require(header):
     assert after["dependencies"] == ["triton==3.5.0", *before.get("dependencies", [])]
     assert after["tool"]["uv"].pop("override-dependencies") == ["triton==3.5.0"]
     assert after["tool"]["uv"] == before.get("tool", {}).get("uv", {})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'get_kernel("org/scale", version=7)',
+        "get_kernel('org/scale@v7')",
+        'get_kernel("org/scale@main.scale")',
+        'get_kernel("org/scale:Scale", revision="main")',
+    ],
+)
+def test_two_versions_of_a_kernel_take_turns_however_a_notebook_asks_for_it(operator, call):
+    file, asked = operator / "softmax/impls/mine.md", operator / "asked.txt"
+    noted = f"    get_kernel = lambda *a, **more: open({str(asked)!r}, 'a').write(f'{{a[0]}} {{more}}\\n')\n"
+    file.write_text(file.read_text().replace("    open(", f"{noted}    {call}\n    open(", 1))
+    versions = ("--against", "org/scale@./builds", "--with", "org/scale@2", "--processes", "2")
+
+    done = run_kbt(operator, "gate", "softmax/mine", "--env", "current", *versions)
+
+    part = re.search(r"scale(?:@\w+)?([.:]\w+)?", call)[1] or ""
+    against, head = f"./builds{part} {{}}", f"org/scale@2{part} {{}}"
+    assert done.returncode == 0, done.stderr
+    assert processes(done) == ["mine.against1", "mine.with1", "mine.with2", "mine.against2"]
+    assert asked.read_text().splitlines()[::2] == [against, head, head, against]  # of two workloads
 
 
 def test_a_real_kernel_is_measured_beside_its_earlier_version(project):
