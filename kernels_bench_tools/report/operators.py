@@ -260,6 +260,10 @@ class ReportDevice:
     def views(self) -> list[DeviceSummary]:
         return [view for _, device in self.operators for view in device.views]
 
+    @property
+    def rows(self) -> int:
+        return sum(len(view.rows) for view in self.views)
+
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     """Return the devices of all operators: GPUs first, then those with most operators."""

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 from markup import text_of
 
@@ -167,3 +168,20 @@ def test_a_table_shows_what_was_measured(pages, path, table, row, cells):
 def test_a_page_says_what_its_records_and_cells_say(pages, path, texts):
     assert [text for text in texts if text not in pages[path].text] == []
     assert "\x1b" not in pages[path].html
+
+
+def test_the_front_page_opens_on_the_device_with_most_rows(sample, published):
+    summary = sample.read_summary()
+    [usual] = {view.device.slug for view in summary.devices if view.device.kind != "cpu"}
+    view = next(view for view in summary.devices if view.device.slug == usual)
+    other = msgspec.structs.replace(view.device, name="A new GPU", slug="a-new-gpu")
+    few = msgspec.structs.replace(view, device=other, rows=view.rows[:1])
+    sample.write_summary(msgspec.structs.replace(summary, devices=[*summary.devices, few]))
+
+    inputs = published("index.html").elements("input")
+
+    choices = {
+        box.get("value"): box.get("checked") is not None for box in inputs if box.get("name") == "device"
+    }
+    assert min(choices) == "a-new-gpu"  # the first by name
+    assert [slug for slug, checked in choices.items() if checked] == [usual]
