@@ -13,7 +13,7 @@ LINES = {
     "kernels_bench_tools/chart": 620,
     "kernels_bench_tools/cli": 4_190,
     "kernels_bench_tools/cluster": 590,
-    "kernels_bench_tools/hub": 1_690,
+    "kernels_bench_tools/hub": 1_700,
     "kernels_bench_tools/measure": 7_870,
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 31_160,
+    "tests": 31_180,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

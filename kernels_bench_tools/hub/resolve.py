@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.file_io import find_struct, read_file
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
@@ -27,6 +27,7 @@ from kernels_bench_tools.hub.store import (
     save_answer,
     snapshot_folder,
 )
+from kernels_bench_tools.records.build import NEEDS_VARIABLE, Needs
 from kernels_bench_tools.records.hub import SOURCE_BUILD, builds_folder, described_builds, find_lock
 from kernels_bench_tools.records.record import HubKernel
 
@@ -305,8 +306,11 @@ def _find_commit(reference: KernelReference, api: HfApi) -> str:
 
 def _base_folder() -> Path:
     """Return the folder that relative paths refer to: the notebook's in a cell, else the current one."""
+    needs = os.environ.get(NEEDS_VARIABLE)
+    if needs and (found := find_struct(Path(needs), Needs)):
+        return Path(found.project, found.notebook).parent
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if script:
+    if script:  # of a cell that was started by hand
         folder = Path(script).absolute().parent
         if folder.parts[-2:] == (".kbt", "cells"):
             return folder.parents[1]

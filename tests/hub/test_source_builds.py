@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import commit_all, git
+from projects import commit_all, git, run_kbt
 
 from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
@@ -76,6 +76,19 @@ def test_a_source_build_is_loaded_offline_and_the_record_says_so(place: Place, b
     assert len(kernel["digest"]) == 64
     assert "built from source with g++" in kernel["notes"][0]
     assert place.hub.log == []
+
+
+@pytest.mark.usefixtures("builds")
+def test_a_cell_of_a_build_loads_the_source_build_of_its_project(place: Place) -> None:
+    (place.folder / "deep").mkdir()
+    code = f"from kernels_bench_tools import get_kernel\nget_kernel({SCALE!r})\n"
+    (place.folder / "deep" / "n.md").write_text(f"```python id=a\n{code}```\n")
+
+    done = run_kbt(
+        place.folder, "build", "--env", "current", "--verbose", **place.variables(USE_HUB_KERNELS="1")
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("pin", ["1", "c0ffeec0ff"])
