@@ -104,7 +104,7 @@ def run_notebook(
         notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
         against (REV): Compare it instead with how it was in this revision, or with a version of a package, such as
             `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
-        head (PACKAGE==VERSION): With --against: measure it with this version of a package.
+        head (VERSION): With --against: measure it with this version of a package or Hub kernel.
     """
     if notebook.endswith(".py"):
         return import_hf(Path(notebook), processes=options.processes or 1, json=json)
