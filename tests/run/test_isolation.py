@@ -1,5 +1,6 @@
 """Cells that change what other cells run: sources, environments, bytecode, results and compiled kernels."""
 
+import fcntl
 import json
 import marshal
 import os
@@ -130,12 +131,16 @@ def test_what_a_cell_changes_in_uvs_cache_is_installed_again(workspace, wheels, 
     monkeypatch.setenv("UV_LINK_MODE", mode)
     workspace.cell(A, HEADER + WRITE + EDIT, MEASURING)
     workspace.cell(B, HEADER.replace("3.11", "3.10") + WRITE + SHOW, MEASURING)
-    told = workspace.build(environment="uv")
+    cache = wheels.parent / "uv"
+    cache.mkdir(exist_ok=True)
+    with (cache / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as `uv run kbt build` does until it ends
+        told = workspace.build(environment="uv")
 
     assert workspace.result(A).status == "invalid"
     assert workspace.text(workspace.result(B).stdout) == "1 False\n"
     assert len(told.notes) == 2
-    cached = [path for path in (wheels.parent / "uv").rglob("tiny.py") if "environments-v2" not in path.parts]
+    cached = [path for path in cache.rglob("tiny.py") if "environments-v2" not in path.parts]
     assert cached
     assert {path.read_text() for path in cached} == {"VALUE = 1\n"}
 

@@ -116,8 +116,9 @@ class UvEnvironment:
                     return replace(prepared, files=files)
             known = None
             _remove_environment(folder)
-            if package:  # a cell that writes to a file of its environment changes uv's cache, which is linked
-                self._run(["cache", "clean", package], script, log, processes)
+            # A cell that writes to a file of its environment changes uv's cache, which is linked and in use by `uv run kbt`.
+            if package:
+                self._run(["cache", "clean", "--force", package], script, log, processes)
         reason = f"its environment is not what its packages installed: {wrong}. Run `uv cache clean`"
         return Prepared(reason=reason)
 
