@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +18,12 @@ from torch.nn import Module, Parameter
 
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
-from kernels_bench_tools.records.settings import operator_modules
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
@@ -434,17 +434,23 @@ def size_in_bytes(value: Any) -> int:
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
 
 
+def built_in_modules() -> dict[str, str]:
+    """Return the dotted names of the modules of the built-in operators, by the operators' names."""
+    found = operator_modules(PACKAGE_FOLDER / OPERATORS)
+    inside = {name: path.relative_to(PACKAGE_FOLDER.parent) for name, path in found.items()}
+    return {name: ".".join(path.with_suffix("").parts) for name, path in inside.items()}
+
+
 def find_operator(name: str, folder: str = "") -> Operator:
     """Return the operator of the module ``<name>.py`` in a project's folder, else of the built-in one."""
-    package = import_module("kernels_bench_tools.operators")
-    built_in = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    built_in = built_in_modules()
     # The folder of a checkout of this package may be the package's own.
-    is_own = bool(folder) and Path(folder).resolve() not in (Path(one).resolve() for one in package.__path__)
+    is_own = bool(folder) and Path(folder).resolve() != (PACKAGE_FOLDER / OPERATORS).resolve()
     own = project_operators(folder) if is_own else None
     if own and name in own.paths:
         return _checked(own.load(name), name, shown(own.paths[name]))
     if name in built_in:
-        return import_module(f"{package.__name__}.{name}").OPERATOR
+        return import_module(built_in[name]).OPERATOR
     known = sorted({*built_in, *(own.paths if own else ())})
     places = [shown(own.folder)] if own else []
     hint = did_you_mean(name, known)
@@ -461,9 +467,8 @@ def find_operator(name: str, folder: str = "") -> Operator:
 
 def load_operators(folder: str) -> None:
     """Import all operators, built in and of a project's folder; those that cannot be imported are left out."""
-    package = import_module("kernels_bench_tools.operators")
     own = operator_modules(Path(folder)) if folder else {}
-    for name in {*own, *(module.name for module in pkgutil.iter_modules(package.__path__))}:
+    for name in {*own, *built_in_modules()}:
         with suppress(Exception):  # is told to the cells that need it
             find_operator(name, folder)
 

@@ -18,7 +18,7 @@ from kernels_bench_tools.file_io import read_file, read_struct
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_sources
+from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_modules, operator_sources
 from kernels_bench_tools.records.trace import TraceWorkload
 from kernels_bench_tools.text import plural
 
@@ -191,11 +191,11 @@ def _harness_digest() -> str:
 
 def _operator_digest(operator: str, sources: Mapping[str, bytes]) -> str:
     """Return the digest of an operator's module with what it shares; empty for no module."""
-    built_in = PACKAGE_FOLDER / OPERATORS / f"{operator}.py"
+    built_in = operator_modules(PACKAGE_FOLDER / OPERATORS).get(operator)
     if f"{operator}.py" in sources:
         files = [sources[f"{operator}.py"], *(data for path, data in sources.items() if path.startswith("_"))]
     else:
-        files = [read_file(built_in)] if built_in.is_file() else []
+        files = [read_file(built_in)] if built_in else []
     return _code_digest_of(tuple(files)) if files else ""
 
 

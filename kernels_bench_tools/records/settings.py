@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 
 OPERATORS = "operators"
 """Folder of a project's own operators, unless ``[tool.kbt]`` names another."""
@@ -48,7 +49,10 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def operator_modules(folder: Path) -> dict[str, Path]:
-    paths = sorted(path for path in folder.glob("*.py") if path.is_file())
+    """Return the modules of the operators in a folder by name; of this package's, also those in folders of a family."""
+    of_package = folder.parts[-2:] == (PACKAGE_FOLDER.name, OPERATORS)
+    found = (path for path in folder.glob("**/*.py" if of_package else "*.py") if path.is_file())
+    paths = sorted(found, key=lambda path: path.name)
     return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
 
 

@@ -1,15 +1,12 @@
 """Workload sets that are drawn: legal shapes of every operator, the same in every process."""
 
-import pkgutil
-
 import pytest
 
-from kernels_bench_tools import operators
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import with_drawn_sets
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, Workload, built_in_modules, find_operator
 
-NAMES = [module.name for module in pkgutil.iter_modules(operators.__path__)]
+NAMES = [*built_in_modules()]
 FIXED = "causal_lm"
 """All of its sizes are those of a model."""
 

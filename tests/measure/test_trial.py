@@ -1,7 +1,6 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from implementations import is_timed
 from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
-from kernels_bench_tools import operators
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
@@ -19,7 +17,7 @@ from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
 from kernels_bench_tools.measure.judge.remote import forked
-from kernels_bench_tools.measure.operator import Inputs, Operator, find_operator
+from kernels_bench_tools.measure.operator import Inputs, Operator, built_in_modules, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
@@ -95,7 +93,7 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("turned")
-@pytest.mark.parametrize("name", [module.name for module in iter_modules(operators.__path__)])
+@pytest.mark.parametrize("name", [*built_in_modules()])
 def test_timed_calls_are_right_where_inputs_begin_elsewhere(session: BenchmarkSession, name: str) -> None:
     operator = find_operator(name)
     workload = operator.workloads("smoke")[0]

@@ -1,11 +1,8 @@
 """Workload sets of models: what their modules are called with, as workloads of the operators."""
 
-from pkgutil import iter_modules
-
 import pytest
 
-from kernels_bench_tools import operators
-from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.operator import built_in_modules, find_operator
 from kernels_bench_tools.models.replacement import ADAPTERS
 from kernels_bench_tools.records.model import (
     DERIVED,
@@ -82,7 +79,7 @@ def test_shapes_of_llama_are_those_of_its_configuration(name: str, expected: lis
     assert {workload.dtype for workload in workloads} == {"bfloat16"}
 
 
-@pytest.mark.parametrize("name", [module.name for module in iter_modules(operators.__path__)])
+@pytest.mark.parametrize("name", [*built_in_modules()])
 def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> None:
     operator = find_operator(name)
     workloads = [workload for found in operator.workload_sets.values() for workload in found]

@@ -8,7 +8,7 @@ from implementations import ALL_SMOKE, count_slices
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Operator, Workload, one_slice
+from kernels_bench_tools.measure.operator import Operator, Workload, built_in_modules, one_slice
 
 
 @pytest.mark.parametrize(("operator", "workload"), ALL_SMOKE)
@@ -18,7 +18,7 @@ def test_slices_cover_the_outputs(
     form = operator.for_workload(workload)
     if operator.name == "causal_lm" or form.slices is one_slice:
         return  # the slices of the first are tested with it
-    module = sys.modules[f"kernels_bench_tools.operators.{operator.name}"]
+    module = sys.modules[built_in_modules()[operator.name]]
     monkeypatch.setattr(helpers, "SLICE_ELEMENTS", 96)
     for limit in [name for name in vars(module) if name.endswith("_AT_ONCE")]:
         monkeypatch.setattr(module, limit, 96)

@@ -16,7 +16,6 @@ from kernels_bench_tools.models.baseline.L1 import FlashAttnPrefill, RotaryEmbed
 from kernels_bench_tools.operators.causal_conv1d import reference as conv1d
 from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
-from kernels_bench_tools.operators.gated_delta_rule import torch_chunked as gated_delta_rule
 from kernels_bench_tools.operators.grouped_gemm import reference as grouped
 from kernels_bench_tools.operators.kv_store import torch_store
 from kernels_bench_tools.operators.layer_norm import reference as layer_norm
@@ -25,9 +24,10 @@ from kernels_bench_tools.operators.llama4_moe import reference as llama4_moe
 from kernels_bench_tools.operators.mlp import reference as mlp
 from kernels_bench_tools.operators.moe import reference as moe
 from kernels_bench_tools.operators.paged_attention import torch_paged
+from kernels_bench_tools.operators.recurrent.gated_delta_rule import torch_chunked as gated_delta_rule
+from kernels_bench_tools.operators.recurrent.selective_scan import torch_scan as selective_scan
+from kernels_bench_tools.operators.recurrent.ssd_scan import torch_scan as ssd_scan
 from kernels_bench_tools.operators.rotary import reference as rotary
-from kernels_bench_tools.operators.selective_scan import torch_scan as selective_scan
-from kernels_bench_tools.operators.ssd_scan import torch_scan as ssd_scan
 
 
 def three_products(x: Tensor, weight: Tensor) -> Tensor:

@@ -8,17 +8,22 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from kernels_bench_tools import operators
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator, tensors_of
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Workload,
+    built_in_modules,
+    find_operator,
+    tensors_of,
+)
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +95,7 @@ def smoke_workload(operator: Operator, group: str = "", dtype: str = "", **axes:
 
 ALL_SMOKE = [
     pytest.param(operator, workload, id=f"{operator.name}-{workload.name}")
-    for found in (find(module.name) for module in iter_modules(operators.__path__))
+    for found in map(find, built_in_modules())
     for operator in (found, *([in_mode(found, "bwd")] if found.gradients else []))
     for workload in operator.workloads("smoke")
 ]

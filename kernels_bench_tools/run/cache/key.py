@@ -27,7 +27,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_digest
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
-from kernels_bench_tools.records.settings import OPERATORS, operator_sources, shared_files
+from kernels_bench_tools.records.settings import OPERATORS, operator_modules, operator_sources, shared_files
 from kernels_bench_tools.run.cache.store import FORMAT, Entry
 from kernels_bench_tools.run.environment.variables import number_variables
 
@@ -204,7 +204,11 @@ class Fingerprints:
                 digest = hashlib.sha256()
                 for path in sorted(files):
                     # Of the other modules there are too many to read them in each build.
-                    content = module_digest(path) if path.parent.name == OPERATORS else file_digest(path)
+                    content = (
+                        module_digest(path)
+                        if OPERATORS in path.relative_to(source).parts
+                        else file_digest(path)
+                    )
                     digest.update(os.fsencode(f"{path.relative_to(source).as_posix()}\0{content}\n"))
                 if len(key) > 1:
                     digest.update(_requirements(source / "pyproject.toml", extras))
@@ -220,7 +224,7 @@ class Fingerprints:
         sources = self.operator_sources or {}
         modules = {path.removesuffix(".py"): folder / path for path in sources if path[0] != "_"}
         name = node.notebook.operator.rpartition("/")[2]
-        if name not in modules and (self.package / PACKAGE / OPERATORS / f"{name}.py").is_file():
+        if name not in modules and name in operator_modules(self.package / PACKAGE / OPERATORS):
             return {}
         # If the cell's folder is not named like an operator's module, the cell may use any of them.
         paths = [modules[name]] if name in modules else list(modules.values())
@@ -294,14 +298,14 @@ def source_files(source: Path) -> Iterator[Path]:
 
 def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:
     operators = package / OPERATORS
-    own = operators / f"{operator}.py"
-    of_models = measures and own.is_file() and _MODELS in own.read_bytes()
+    own = operator_modules(operators).get(operator)
+    of_models = bool(measures and own and _MODELS in own.read_bytes())
     # If the cell's folder is not named like an operator's module, the cell may use any of them; so may a model.
-    only_own = measures and own.is_file() and not of_models
+    only_own = measures and own and not of_models
     patterns = _MEASURING_IMPORTS if measures else _OTHER_IMPORTS
     for pattern in (*patterns, *(_MODEL_IMPORTS if of_models else ())):
         for path in package.glob(pattern):
-            if not only_own or path.parent != operators or path.stem in {operator, "__init__"}:
+            if not only_own or not path.is_relative_to(operators) or path.stem in {operator, "__init__"}:
                 yield path
 
 

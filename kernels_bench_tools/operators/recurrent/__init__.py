@@ -1,0 +1,1 @@
+"""Layers of models that carry a state from token to token."""
