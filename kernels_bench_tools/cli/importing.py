@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-import numpy as np
 import typer
 
 from kernels_bench_tools.chart.card import card_charts
@@ -31,12 +29,13 @@ from kernels_bench_tools.records.build import (
 )
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
-from kernels_bench_tools.records.trace import NOT_KNOWN, Definition, Solution, Trace
+from kernels_bench_tools.records.record import Provenance, Record, Status
+from kernels_bench_tools.records.trace import Definition, Solution, Trace
 from kernels_bench_tools.results.export import markdown_table
+from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import whole_record
-from kernels_bench_tools.results.summary import Comparison, compare_records
+from kernels_bench_tools.results.summary import Comparison
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import grouped, milliseconds, plural, slugify, table, visible
 
@@ -168,7 +167,7 @@ def import_trace(
     rows = _measure_all(requests, output, processes, timeout)
     if traces:
         made = [
-            _trace(one, read_records(output / one.implementation / f"{one.name}.jsonl")) for one, _ in rows
+            trace_of(one, read_records(output / one.implementation / f"{one.name}.jsonl")) for one, _ in rows
         ]
         update_file(traces, b"".join(msgspec.json.encode(one) + b"\n" for one in made if one))
     return _print_rows([*rows, *broken], f"flashinfer-trace: {folder.resolve().name}", page, json=json)
@@ -228,50 +227,6 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
     return requests, broken
 
 
-_TRACE_STATUS = {
-    Status.OK: "PASSED",
-    Status.INCORRECT: "INCORRECT_NUMERICAL",
-    Status.TIMEOUT: "TIMEOUT",
-    Status.UNSUPPORTED: "COMPILE_ERROR",
-}
-
-
-def _trace(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
-    """Return the result as their harness writes it; None if it is the reference that failed, or the time was disturbed."""
-    row, ours = compare_problem(records), [one for one in records if one.impl != REFERENCE]
-    disturbed = row.status.passed and Status.DISTURBED in {row.status, row.baseline_status}
-    if not request.workload or not ours or row.baseline_ms is None or disturbed:
-        return None
-    last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
-    errors = [one.absmax for one in ours if one.absmax is not None]
-    if row.status is Status.INCORRECT and not errors:
-        status = "INCORRECT_SHAPE"
-    libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
-    evaluation: dict[str, Any] = {
-        "status": status,
-        "environment": {
-            "hardware": last.env.gpu or last.env.cpu or "CPU",
-            "libs": {name: version for name, version in libraries.items() if version},
-        },
-        "timestamp": next((one.ts for one in reversed(records) if one.ts), ""),
-        "log": f"{row.status.value}: {row.reason}" if row.reason else "",
-    }
-    if status in {"PASSED", "INCORRECT_NUMERICAL"}:
-        absolute = max(errors, default=math.nan)
-        evaluation["correctness"] = {
-            "max_relative_error": NOT_KNOWN,
-            "max_absolute_error": absolute if math.isfinite(absolute) else NOT_KNOWN,
-            "extra": {
-                name: last.corr[name] for name in ("error_over_allowed", "matched") if name in last.corr
-            },
-        }
-    if status == "PASSED":
-        times = {"latency_ms": row.p50_ms, "reference_latency_ms": row.baseline_ms}
-        evaluation["performance"] = {**times, "speedup_factor": row.speedup or 0.0}
-    definition = request.name.rpartition("/")[0]
-    return Trace(definition=definition, workload=request.workload, solution=last.impl, evaluation=evaluation)
-
-
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
     with temporary_folder(prefix="kbt-import-") as name:
@@ -302,17 +257,18 @@ def _measure_all(
         records = read_records(path, on_problem=ignore) if path.is_file() else []
         failed = any(record.outcome.failed and not record.outcome.ran for record in records)
         is_whole = failed or len({record.process for record in records}) >= processes
-        if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
-            stored += 1
-        else:
+        is_stored = is_whole and {one.provenance.code_digest for one in records} == {origin.code_digest}
+        if not is_stored:
             records = _measure(request, origin, processes, timeout)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_records(path, records)
-            result = compare_problem(records)
+        stored += is_stored
+        result = compare_problem(records)
+        rows.append((request, result))
+        if not is_stored:
             said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
             line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
             print(visible(line), file=sys.stderr, flush=True)
-        rows.append((request, compare_problem(records)))
     if stored:
         note(
             f"{plural(stored, 'result')} of earlier runs in {output}; remove a file there to measure it again"
@@ -449,72 +405,3 @@ def _print_rows(rows: Sequence[_Row], title: str, page: Path | None, *, json: bo
         ]
         update_file(page, "\n\n".join([*texts, *(f"- {text}" for text in sums)]).encode() + b"\n")
     return 0 if all(result.status.passed for _, result in rows) else FAILURE
-
-
-FASTER_THAN = (0.0, 1.0, 2.0)
-"""The p of each ``fast_p`` that is shown; p = 0 is the share of correct ones."""
-
-
-def compare_problem(records: Sequence[Record]) -> Comparison:
-    """Return how a candidate compares with the reference; its own failure if the reference has none."""
-    theirs = [record for record in records if record.impl == REFERENCE]
-    ours = [record for record in records if record.impl != REFERENCE]
-    return compare_records(ours or theirs, theirs)[0]
-
-
-def scores(results: Iterable[tuple[str, Comparison]]) -> list[dict[str, Any]]:
-    """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
-
-    Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
-    """
-    found = []
-    for candidate, own in grouped(results).items():
-        correct = [one for one in own if one.status.passed]
-        speedups = [one.speedup for one in correct if one.status is Status.OK and one.speedup is not None]
-        fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(own) for p in FASTER_THAN if p}
-        fast = {"fast_0": len(correct) / len(own), **fast}
-        counts = {"problems": len(own), "correct": len(correct), "timed": len(speedups)}
-        found.append({"candidate": candidate, **counts, "fast": fast})
-    return found
-
-
-def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str, Any]:
-    """Return what ``kernels benchmark`` writes, from the records of each workload; the reference's time is one field more."""
-    every = [record for found in records.values() for record in found]
-    results = []
-    for workload, found in sorted(records.items()):
-        ours, theirs = (
-            [one for one in found if (one.impl == REFERENCE) is of_reference and one.lat_ms]
-            for of_reference in (False, True)
-        )
-        if not ours:
-            continue
-        timing = _timing(ours)
-        if theirs:
-            timing["ref_mean_ms"] = _timing(theirs)["mean_ms"]
-        verified = all(record.outcome.passed for record in ours)
-        results.append({"workload": workload, "timingResults": timing, "verified": verified})
-    environment = next((record.env for record in every if record.env.torch), Environment())
-    commits = [kernel.commit for record in every for kernel in record.provenance.hub if kernel.commit]
-    return {
-        "results": results,
-        "machineInfo": {
-            "gpu": environment.gpu or "N/A",
-            "backend": f"CUDA {environment.cuda}" if environment.gpu else "CPU",
-            "pytorchVersion": environment.torch,
-            "os": environment.plat,
-            "cpu": environment.cpu,
-        },
-        "kernelCommitSha": next(iter(commits), "local"),
-        "benchmarkScriptPath": f"benchmarks/{script}",
-    }
-
-
-def _timing(records: Sequence[Record]) -> dict[str, float]:
-    times = np.array([ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times])
-    low, high = np.percentile(times, [25, 75])
-    outside = (times < low - 1.5 * (high - low)) | (times > high + 1.5 * (high - low))
-    values = {"mean": times.mean(), "std": times.std(), "min": times.min(), "max": times.max()}
-    values |= {"q1": low, "q3": high, "iqr": high - low}
-    rounded = {f"{name}_ms": float(f"{value:.5g}") for name, value in values.items()}
-    return {**rounded, "outliers": int(outside.sum()), "iterations": len(times)}

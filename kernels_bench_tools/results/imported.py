@@ -1,0 +1,125 @@
+"""What other harnesses say of results: scores of KernelBench, the payload of `kernels benchmark`, traces of flashinfer-bench."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels_bench_tools.records.build import REFERENCE, ProblemRequest
+from kernels_bench_tools.records.record import Environment, Record, Status
+from kernels_bench_tools.records.trace import NOT_KNOWN, Trace
+from kernels_bench_tools.results.summary import Comparison, compare_records
+from kernels_bench_tools.text import grouped
+
+FASTER_THAN = (0.0, 1.0, 2.0)
+"""The p of each ``fast_p`` that is shown; p = 0 is the share of correct ones."""
+_TRACE_STATUS = {
+    Status.OK: "PASSED",
+    Status.INCORRECT: "INCORRECT_NUMERICAL",
+    Status.TIMEOUT: "TIMEOUT",
+    Status.UNSUPPORTED: "COMPILE_ERROR",
+}
+
+
+def compare_problem(records: Sequence[Record]) -> Comparison:
+    """Return how a candidate compares with the reference; its own failure if the reference has none."""
+    theirs = [record for record in records if record.impl == REFERENCE]
+    ours = [record for record in records if record.impl != REFERENCE]
+    return compare_records(ours or theirs, theirs)[0]
+
+
+def scores(results: Iterable[tuple[str, Comparison]]) -> list[dict[str, Any]]:
+    """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
+
+    Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
+    """
+    found = []
+    for candidate, own in grouped(results).items():
+        correct = [one for one in own if one.status.passed]
+        speedups = [one.speedup for one in correct if one.status is Status.OK and one.speedup is not None]
+        fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(own) for p in FASTER_THAN if p}
+        fast = {"fast_0": len(correct) / len(own), **fast}
+        counts = {"problems": len(own), "correct": len(correct), "timed": len(speedups)}
+        found.append({"candidate": candidate, **counts, "fast": fast})
+    return found
+
+
+def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str, Any]:
+    """Return what ``kernels benchmark`` writes, from the records of each workload; the reference's time is one field more."""
+    every = [record for found in records.values() for record in found]
+    results = []
+    for workload, found in sorted(records.items()):
+        ours, theirs = (
+            [one for one in found if (one.impl == REFERENCE) is of_reference and one.lat_ms]
+            for of_reference in (False, True)
+        )
+        if not ours:
+            continue
+        timing = _timing(ours)
+        if theirs:
+            timing["ref_mean_ms"] = _timing(theirs)["mean_ms"]
+        verified = all(record.outcome.passed for record in ours)
+        results.append({"workload": workload, "timingResults": timing, "verified": verified})
+    environment = next((record.env for record in every if record.env.torch), Environment())
+    commits = [kernel.commit for record in every for kernel in record.provenance.hub if kernel.commit]
+    return {
+        "results": results,
+        "machineInfo": {
+            "gpu": environment.gpu or "N/A",
+            "backend": f"CUDA {environment.cuda}" if environment.gpu else "CPU",
+            "pytorchVersion": environment.torch,
+            "os": environment.plat,
+            "cpu": environment.cpu,
+        },
+        "kernelCommitSha": next(iter(commits), "local"),
+        "benchmarkScriptPath": f"benchmarks/{script}",
+    }
+
+
+def _timing(records: Sequence[Record]) -> dict[str, float]:
+    times = np.array([ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times])
+    low, high = np.percentile(times, [25, 75])
+    outside = (times < low - 1.5 * (high - low)) | (times > high + 1.5 * (high - low))
+    values = {"mean": times.mean(), "std": times.std(), "min": times.min(), "max": times.max()}
+    values |= {"q1": low, "q3": high, "iqr": high - low}
+    rounded = {f"{name}_ms": float(f"{value:.5g}") for name, value in values.items()}
+    return {**rounded, "outliers": int(outside.sum()), "iterations": len(times)}
+
+
+def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
+    """Return the result as flashinfer-bench writes it; None if it is the reference that failed, or the time was disturbed."""
+    row, ours = compare_problem(records), [one for one in records if one.impl != REFERENCE]
+    disturbed = row.status.passed and Status.DISTURBED in {row.status, row.baseline_status}
+    if not request.workload or not ours or row.baseline_ms is None or disturbed:
+        return None
+    last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
+    errors = [one.absmax for one in ours if one.absmax is not None]
+    if row.status is Status.INCORRECT and not errors:
+        status = "INCORRECT_SHAPE"
+    libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
+    evaluation: dict[str, Any] = {
+        "status": status,
+        "environment": {
+            "hardware": last.env.gpu or last.env.cpu or "CPU",
+            "libs": {name: version for name, version in libraries.items() if version},
+        },
+        "timestamp": next((one.ts for one in reversed(records) if one.ts), ""),
+        "log": f"{row.status.value}: {row.reason}" if row.reason else "",
+    }
+    if status in {"PASSED", "INCORRECT_NUMERICAL"}:
+        absolute = max(errors, default=math.nan)
+        evaluation["correctness"] = {
+            "max_relative_error": NOT_KNOWN,
+            "max_absolute_error": absolute if math.isfinite(absolute) else NOT_KNOWN,
+            "extra": {
+                name: last.corr[name] for name in ("error_over_allowed", "matched") if name in last.corr
+            },
+        }
+    if status == "PASSED":
+        times = {"latency_ms": row.p50_ms, "reference_latency_ms": row.baseline_ms}
+        evaluation["performance"] = {**times, "speedup_factor": row.speedup or 0.0}
+    definition = request.name.rpartition("/")[0]
+    return Trace(definition=definition, workload=request.workload, solution=last.impl, evaluation=evaluation)
