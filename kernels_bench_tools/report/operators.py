@@ -266,12 +266,12 @@ class ReportDevice:
 
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
-    """Return the devices of all operators: GPUs first, then those with most operators."""
+    """Return the devices of all operators: GPUs first, then those with most rows."""
     found = grouped(
         (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
     )
     devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
-    return sorted(devices, key=lambda one: (one.device.kind == "cpu", -len(one.operators), one.device.slug))
+    return sorted(devices, key=lambda one: (one.device.kind == "cpu", -one.rows, one.device.slug))
 
 
 def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:

@@ -178,7 +178,6 @@ def front_page(site: Site) -> str:
         ),
         devices=[one.device for one in site.devices],
         device_choices=[(one.device.slug, one.device.name) for one in site.devices],
-        first_device=max(site.devices, key=lambda one: one.rows).device.slug if site.devices else "",
         charts={
             one.folder: page.url(paths.script(f"{one.folder}/front.html", "charts"))
             for one in site.operators

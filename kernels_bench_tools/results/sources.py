@@ -62,8 +62,8 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
     """Return the records that count by device: GPUs first, then those with most of them.
 
     Of one device and implementation, records of this build replace committed ones altogether, because a row shows one
-    environment; those of drawn workloads replace only such ones. Correct records whose time is impossible get the status that says so. A device does not count if none
-    of its implementations was measured although some can be.
+    environment; those of drawn workloads replace only such ones. Correct records whose time is impossible get the status that
+    says so. A device does not count if none of its implementations was measured although some can be.
     """
     absent = {
         (device_of(it).slug, it.impl) for one in sources for it in one.records if it.outcome is Status.ABSENT
