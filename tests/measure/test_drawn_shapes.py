@@ -3,7 +3,7 @@
 import pytest
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.correctness.check import with_drawn_sets
+from kernels_bench_tools.measure.drawn_sets import with_drawn_sets
 from kernels_bench_tools.measure.operator import Operator, Workload, built_in_modules, find_operator
 
 NAMES = [*built_in_modules()]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import exp, log, prod
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,8 @@ from kernels_bench_tools.measure.operator import (
     failure_of,
     tensors_of,
 )
-from kernels_bench_tools.records.build import DRAWN_SET, RANDOM
 from kernels_bench_tools.records.record import Flag, Status
-from kernels_bench_tools.text import grouped, without_styles
+from kernels_bench_tools.text import without_styles
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
@@ -45,7 +43,7 @@ _DRAWS = 16
 _MOST = 2**20
 """Product of the sizes that are drawn: a shape costs no time."""
 _SEEDS = 10**6
-_RANDOM = random.SystemRandom()
+_RANDOM = secrets.SystemRandom()
 _MAX_REASON = 120
 MORE_SENSITIVE = 10.0
 """Exchanged elements that make rounding errors grow by more are of inputs that have a structure."""
@@ -345,71 +343,6 @@ def _draw_axes(operator: Operator, smaller: Workload, share: int) -> dict[str, i
         drawn[axis] = size = _RANDOM.choice(few)
         most //= size
     return drawn
-
-
-def with_drawn_sets(operator: Operator, names: str, device: str) -> Operator:
-    """Return the operator with those of the comma-separated workload sets that are drawn, for a device of this kind."""
-    drawn = [name for name in map(str.strip, names.split(",")) if name.startswith(RANDOM)]
-    sets = {name: _drawn_workloads(operator, name, device) for name in drawn}
-    return replace(operator, workload_sets={**operator.workload_sets, **sets}) if drawn else operator
-
-
-def _drawn_workloads(operator: Operator, name: str, device: str) -> list[Workload]:
-    """Return the set ``random:COUNT:SEED``, or ``random:COUNT:SEED:SETS`` with ``+`` between sets: shapes that are in no table.
-
-    Each size is one of any set of the operator, which has those of its models, or log-uniform up to the largest of SETS, by
-    default the device's. No shape has more elements than the largest of SETS; sizes fit together, and torch's operator is
-    right for a smaller shape like it.
-    """
-    parts = DRAWN_SET.fullmatch(name)
-    if parts is None:
-        what, expected = f"has no workload set {name!r}", "random:COUNT:SEED, with up to 9999 shapes"
-        raise OperatorError(f"operator {operator.name}", what, expected)
-    count, seed, of = parts.groups()
-    table = operator.workloads(of.replace("+", ",") if of else operator.default_sets(device))
-    known = [one.axes for sets in operator.workload_sets.values() for one in sets]
-    groups = list(grouped((one.group, one) for one in table).values())
-    draw, found = random.Random(int(seed)), dict[str, Workload]()  # noqa: S311 - the same in all processes
-    for number in range(int(count)):
-        alike = groups[number % len(groups)]
-        largest = max(_elements(one.axes) for one in alike)
-        for _ in range(_DRAWS):
-            base = draw.choice(alike)
-            axes = dict(base.axes)
-            for axis, size in base.axes.items():
-                step = operator.multiples.get(axis, 1)
-                if type(size) is int and step:
-                    sizes = [int(one.axes[axis]) or 1 for one in alike]
-                    usual = [int(one[axis]) for one in known if int(one[axis]) <= max(sizes)]
-                    odd = step * max(1, round(exp(draw.uniform(log(min(sizes)) / 2, log(max(sizes)))) / step))
-                    axes[axis] = odd if draw.random() > 1 / 3 else draw.choice(usual)
-            extents = "x".join(str(size) for size in axes.values() if type(size) is int)
-            drawn = f"random{seed}_{''.join(filter(str.isalnum, base.group))}{extents}_{base.dtype}"
-            made = replace(base, name=drawn, axes=axes)
-            if (
-                drawn not in found
-                and axes not in known
-                and _elements(axes) <= largest
-                and is_legal(operator, made)
-            ):
-                found[drawn] = made
-                break
-    return list(found.values())
-
-
-def _elements(axes: Mapping[str, Any]) -> int:
-    return prod(size for size in axes.values() if type(size) is int)
-
-
-def is_legal(operator: Operator, workload: Workload) -> bool:
-    """Return whether sizes fit together, and torch's operator is right for a smaller workload like it."""
-    of_group = operator.for_workload(workload)
-    with suppress(OperatorError, NotImplementedError):
-        # On a CPU: other devices fail for good where indices are none.
-        return of_group.fit(workload.axes) and is_valid(
-            of_group, of_group.made_inputs(of_group.smaller(workload), "cpu", workload.seed)
-        )
-    return False
 
 
 class ChangedInputsError(OperatorError):
