@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -30,7 +30,7 @@ from kernels_bench_tools.records.build import (
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Provenance, Record, Status
-from kernels_bench_tools.records.trace import Definition, Solution, Trace
+from kernels_bench_tools.records.trace import Definition, Solution, Trace, TraceWorkload
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.metrics import speedup_with_interval
@@ -182,16 +182,12 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
         failed = whole_record(implementation, status, reason, current_device())
         broken.append((request, compare_problem([failed])))
 
-    def read(pattern: str, kind: type[_Decoded]) -> Iterable[tuple[Path, _Decoded]]:
-        for path in sorted(folder.glob(pattern)):
-            texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
-            for number, text in enumerate(texts, start=1):
-                where = f"{path.relative_to(folder)}{f':{number}' if len(texts) > 1 else ''}"
-                try:
-                    if text.strip():
-                        yield path, msgspec.json.decode(text, type=kind)
-                except msgspec.MsgspecError as error:
-                    fails(where, path.stem, Status.INVALID, str(error))
+    def read(pattern: str, kind: type[_Decoded]) -> Iterator[tuple[Path, _Decoded]]:
+        for path, where, text in _json_texts(folder, pattern):
+            try:
+                yield path, msgspec.json.decode(text, type=kind)
+            except msgspec.MsgspecError as error:
+                fails(where, path.stem, Status.INVALID, str(error))
 
     definitions = {one.name: (path, one) for path, one in read("definitions/**/*.json", Definition)}
     workloads = grouped((one.definition, one.workload) for _, one in read("workloads/**/*.jsonl", Trace))
@@ -199,32 +195,49 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
     for path, one in read("solutions/**/*.json", Solution):
         if only and one.definition not in only:
             continue
+        source, definition = definitions.get(one.definition, (Path(), None))
         own = workloads.get(one.definition, [])
-        names = [one.name, one.definition, *(workload.uuid for workload in own)]
-        if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
-            fails(one.definition, one.name, Status.INVALID, f"{wrong[0]!r} is no name for a file")
-        elif one.definition not in definitions:
-            fails(one.definition, one.name, Status.INVALID, "its definition is not in definitions/")
-        elif definitions[one.definition][1].op_type == "sampling":
-            fails(
-                one.definition, one.name, Status.UNSUPPORTED, "draws samples, which no reference is equal to"
+        if refusal := _refusal(one, definition, own):
+            fails(one.definition, one.name, *refusal)
+            continue
+        requests += [
+            ProblemRequest(
+                name=f"{one.definition}/{workload.uuid}",
+                implementation=one.name,
+                reference=str(source.resolve()),
+                candidate=str(path.resolve()),
+                workload=workload,
+                root=str(folder.resolve()),
             )
-        elif one.spec.language not in {"python", "triton"}:
-            reason = f"is written in {one.spec.language}; only python and triton are loaded"
-            fails(one.definition, one.name, Status.UNSUPPORTED, reason)
-        else:
-            requests += [
-                ProblemRequest(
-                    name=f"{one.definition}/{workload.uuid}",
-                    implementation=one.name,
-                    reference=str(definitions[one.definition][0].resolve()),
-                    candidate=str(path.resolve()),
-                    workload=workload,
-                    root=str(folder.resolve()),
-                )
-                for workload in own
-            ]
+            for workload in own
+        ]
     return requests, broken
+
+
+def _json_texts(folder: Path, pattern: str) -> Iterator[tuple[Path, str, bytes]]:
+    """Yield files, or their lines, as path, place and text."""
+    for path in sorted(folder.glob(pattern)):
+        texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
+        for number, text in enumerate(texts, start=1):
+            if text.strip():
+                yield path, f"{path.relative_to(folder)}{f':{number}' if len(texts) > 1 else ''}", text
+
+
+def _refusal(
+    solution: Solution, definition: Definition | None, workloads: Sequence[TraceWorkload]
+) -> tuple[Status, str] | None:
+    """Return why a solution cannot be measured."""
+    names = [solution.name, solution.definition, *(workload.uuid for workload in workloads)]
+    if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+        return Status.INVALID, f"{wrong[0]!r} is no name for a file"
+    if definition is None:
+        return Status.INVALID, "its definition is not in definitions/"
+    if definition.op_type == "sampling":
+        return Status.UNSUPPORTED, "draws samples, which no reference is equal to"
+    if solution.spec.language not in {"python", "triton"}:
+        language = solution.spec.language
+        return Status.UNSUPPORTED, f"is written in {language}; only python and triton are loaded"
+    return None
 
 
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
