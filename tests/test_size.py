@@ -9,12 +9,12 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_950,
+    "kernels_bench_tools": 40_990,
     "kernels_bench_tools/chart": 620,
-    "kernels_bench_tools/cli": 4_070,
+    "kernels_bench_tools/cli": 4_090,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_700,
-    "kernels_bench_tools/measure": 7_880,
+    "kernels_bench_tools/measure": 7_900,
     "kernels_bench_tools/models": 3_230,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_600,

@@ -246,20 +246,19 @@ def _run(
     most = calls_at_once(sum(map(size_in_bytes, like)), device)
     batches = Batches(candidate, sets, keep=_own, most=most)
     try:
+        overwritten = [
+            n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
+        ]
+        idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
+        candidate.prepare(sets, entries)
         with ExitStack() as stack:
             harness_ms = None
             # Only Linux counts waits for a core.
             if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
-                overwritten = [
-                    n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
-                ]
-                idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
                 harness = stack.enter_context(forked(idle))
                 os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
                 harness_ms = partial(_overhead_ms, Batches(harness, sets), COPIES if overwritten else 1.0)
                 harness.share_outputs(like)
-            candidate.prepare(sets, entries)
-            if harness_ms and isinstance(candidate, RemoteCandidate):
                 candidate.share_outputs(like)
             found = trial.timing = measure_calls(
                 batches,
