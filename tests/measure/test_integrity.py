@@ -16,6 +16,7 @@ from typing import Any
 import fixtures_integrity as cheats
 import pytest
 import torch
+from implementations import is_timed
 from norms import LAYER_NORM, compile_for
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
@@ -24,16 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
-from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.judge import bindings as bindings_module
 from kernels_bench_tools.measure.judge import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
 from kernels_bench_tools.measure.judge.bindings import Bindings
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing import calls as calls_module
 from kernels_bench_tools.measure.timing.calls import TimedCalls
-from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 DEVICE = "cpu"
@@ -103,34 +102,9 @@ def test_what_the_compiler_adds_to_a_module_is_no_replaced_function() -> None:
     assert bindings.replaced() == []
 
 
-@pytest.mark.parametrize("honest", [1, 3, 8])
-def test_an_implementation_that_cheats_after_some_calls_is_detected(honest: int) -> None:
-    trial, found = examine(cheats.cached(lambda x: x.shape, honest=honest), SMALL)
-
-    assert "stale_output" in found or trial.status is Status.INCORRECT
-
-
-class Timed(Candidate):
-    """A candidate that says whether its calls are timed."""
-
-    timing = False
-
-    def prepare(self, sets: int, entries: bool) -> None:
-        super().prepare(sets, entries)
-        self.timing = True
-
-
 def timed(function: Callable[..., Any]) -> Trial:
     """Try a function that is right in untimed calls."""
-    candidate = Timed(
-        LAYER_NORM,
-        [SMALL],
-        lambda *inputs: (function if candidate.timing else cheats.right)(*inputs),
-        DEVICE,
-    )
-    return run_trial(
-        LAYER_NORM, SMALL, 0, candidate, BenchmarkSession(device=DEVICE, clocks=ClockSampler(""))
-    )
+    return examine(lambda *inputs: (function if is_timed() else cheats.right)(*inputs), SMALL)[0]
 
 
 def test_a_thread_that_works_in_timed_calls_only_is_detected() -> None:
@@ -173,13 +147,6 @@ class Override(TorchFunctionMode):
         (type("DeviceContext", (Override,), {}), [Flag.LAZY_OUTPUT]),
         (enable_python_dispatcher, [Flag.LAZY_OUTPUT]),
     ],
-    ids=[
-        "a default device",
-        "dispatch",
-        "override",
-        "named as that of a default device",
-        "python dispatcher",
-    ],
 )
 def test_a_mode_that_is_left_active_makes_outputs_lazy(
     guard: Guard, make: Callable[[], Any], expected: list[Flag]
@@ -192,9 +159,8 @@ def test_a_mode_that_is_left_active_makes_outputs_lazy(
 
 
 class TestThreads:
-    @pytest.mark.parametrize("works", [True, False])
-    def test_a_thread_that_outlives_its_call_is_detected(self, guard: Guard, works: bool) -> None:
-        flags = inspected(guard, cheats.threaded(works=works))
+    def test_a_thread_that_outlives_its_call_is_detected(self, guard: Guard) -> None:
+        flags = inspected(guard, cheats.threaded())
         time.sleep(0.1)
 
         assert Flag.THREAD_INJECTION in flags
@@ -253,11 +219,8 @@ class TestTimers:
             (changing_inputs, "change", _fake),
             (compare_module.OutputComparison, "require_correct", _fake),
             (Candidate, "call", _fake),
-            (
-                Connection,
-                "send_bytes",
-                _fake,
-            ),  # to the process that judges; inherited: a new attribute hides it
+            # To the process that judges; inherited: a new attribute hides it.
+            (Connection, "send_bytes", _fake),
             (TimedCalls, "clocked", _fake),
         ],
         ids=lambda one: getattr(one, "__name__", one if isinstance(one, str) else type(one).__name__),

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,13 @@ from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.inputs import same_choice
+from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.records.record import REJECTING, Status
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")
 OFF, UNLIKE, RANDOM = (
@@ -442,11 +444,11 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
     ),
     "several outputs": (
         operator(X, lambda x: torch.var_mean(x, -1), Output("variance"), Output("mean")),
-        lambda x: tuple(one.float() for one in torch.var_mean(x.double(), -1)),
+        lambda x: tuple(torch.stack(torch.var_mean(x.double(), -1)).float()),
         lambda x: torch.var_mean(x, -1, correction=0),
         "'variance' is off",
-        lambda x: torch.var_mean(x, -1)[::-1],
-        OFF,
+        lambda x: x.var(-1),
+        "it returned 1 output, expected 2",
     ),
     "small values": (
         operator(lambda w, d, s: (1e-7 * X(w, d, s)[0],), lambda x: x * 2),
@@ -492,7 +494,7 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
         operator(X, torch.frexp, Output("mantissa"), Output("exponent", dtype="int32")),
         torch.frexp,
         lambda x: tuple(torch.frexp(x))[::-1],
-        "dtype is torch.int32",
+        "its output 'mantissa': its dtype is torch.int32",
         lambda x: (torch.frexp(x).mantissa, torch.frexp(x).exponent + 1),
         "'exponent' is off",
     ),
@@ -540,6 +542,18 @@ def test_what_is_right_is_right_in_timed_calls(kind: str) -> None:
 
     assert trial.status in (Status.OK, Status.EXCEEDS_PHYSICS), trial.failure
     assert not {*trial.flags} & REJECTING
+
+
+def test_one_of_two_outputs_in_the_memory_of_one_of_the_last_four_is_detected() -> None:
+    of, right, *_ = KINDS["several outputs"]
+    kept = deque(torch.empty(32) for _ in range(4))
+
+    def rotating(x: Tensor) -> tuple[Tensor, Tensor]:
+        kept.rotate()
+        variance, mean = right(x)
+        return variance, kept[0].copy_(mean)
+
+    assert Guard("cpu").inspect(of, rotating, of.inputs(WORKLOAD, "cpu", 0)) == [Flag.ALIASED_OUTPUT]
 
 
 def one_spd(workload: Workload, device: str, seed: int) -> Inputs:
@@ -607,6 +621,7 @@ MISTAKES = {
     "`inputs` returned a Tensor": operator(lambda *given: X(*given)[0], lambda x: x),
     "`slices` raised IndexError": operator(X, lambda x: x, slices=lambda inputs: [(0, (inputs[1][0],))]),
     "its reference returned float": operator(X, lambda x: float(x.sum())),
+    "its reference returned 2 outputs": operator(X, lambda x: torch.var_mean(x, -1)),
     "has the dtype 'y' for its output": operator(X, lambda x: x, Output(dtype="y")),
     "`accept` of 'out' refuses": operator(X, lambda x: x, Output(accept=lambda *_: False)),
 }

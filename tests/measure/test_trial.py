@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,8 @@ from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
-from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import Inputs, Operator, built_in_modules, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import Flag, Status
 
@@ -143,26 +140,6 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
 
     assert trial.status is Status.REJECTED
     assert "stale_output: " in trial.failure.msg
-
-
-def late_layer_norm(seconds: float) -> Candidate:
-    def clocked(calls: TimedCalls, change: int) -> float:
-        time.sleep(seconds)
-        return TimedCalls.clocked(calls, change)
-
-    if seconds:
-        Candidate.clocked = clocked  # of this process only
-    return Candidate(LAYER_NORM, LAYER_NORM.workloads("smoke"), torch_layer_norm, "cpu")
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_calls_that_are_late_by_the_judges_clock_cost_the_rank(session: BenchmarkSession, late: bool) -> None:
-    (workload,) = LAYER_NORM.workloads("smoke")
-    with forked(lambda: late_layer_norm(0.005 * late)) as remote:
-        trial = run_trial(LAYER_NORM, workload, 0, remote, replace(session, separate=True))
-
-    assert (Flag.TIMER_TAMPER in trial.flags) is (late and Flag.DISTURBED not in trial.flags)
-    assert remote._shared.output.shape == (2, 32, 256)  # nothing is asked for after the answer
 
 
 def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:
