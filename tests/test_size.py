@@ -9,13 +9,13 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 40_990,
+    "kernels_bench_tools": 41_160,
     "kernels_bench_tools/chart": 620,
     "kernels_bench_tools/cli": 4_090,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_700,
     "kernels_bench_tools/measure": 7_900,
-    "kernels_bench_tools/models": 3_230,
+    "kernels_bench_tools/models": 3_370,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_600,
     "kernels_bench_tools/records": 2_810,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_880,
+    "tests": 30_990,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -27,7 +27,7 @@ from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.models.config import config_digest, config_from_huggingface
+from kernels_bench_tools.models.config import config_digest, config_for
 from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
@@ -45,6 +45,7 @@ from kernels_bench_tools.records.model import (
     MODEL_LEVEL,
     REPLACEABLE_OPERATORS,
     find_model,
+    model_files,
     model_of_framework,
     phase_sizes,
 )
@@ -169,7 +170,8 @@ def _measuring_cells(
 def _request(model: str, phase: str, layers: int, framework: str) -> EffectRequest:
     where = f"--model {model}"
     path = Path(model)
-    if (CONFIGS / f"{model}.json").is_file() or not (path.is_dir() or path.suffix == ".json"):
+    known = model_files(CONFIGS)
+    if model in known or not (path.is_dir() or path.suffix == ".json"):
         path = find_model(CONFIGS, model)
     elif path.is_dir():
         path /= "config.json"
@@ -180,9 +182,11 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         what = f"cannot be read ({getattr(error, 'strerror', error)})"
         raise ModelError(where, what, "A config.json of the Hub, or a model that kbt knows") from error
-    shapes = config_from_huggingface(config, where)
-    known = CONFIGS / f"{stem}.json"
-    if known.is_file() and config_from_huggingface(msgspec.json.decode(known.read_bytes()), where) != shapes:
+    shapes = config_for(framework, config, where)
+    if (
+        stem in known
+        and config_for(framework, msgspec.json.decode(known[stem].read_bytes()), where) != shapes
+    ):
         raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
     if layers > shapes.num_hidden_layers:
         most = shapes.num_hidden_layers
@@ -193,14 +197,14 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         if sizes.trains and not framework:
             what = "this project's models have a cache and no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
-        if sizes.context > positions:
+        if positions and sizes.context > positions:
             what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
     if not is_file_name(stem):
         expected = "Text that does not begin with a dot"
         raise ModelError(where, f"{stem!r} cannot be a name", expected, "Rename it")
     # Two files of one name must not share records.
-    unique = stem if known.is_file() else f"{stem}-{config_digest(shapes)}"
+    unique = stem if stem in known else f"{stem}-{config_digest(shapes)}"
     name = model_of_framework(unique, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 

@@ -16,10 +16,14 @@ from torch import Tensor, nn
 
 _TRANSFORMERS_LEVELS = (
     ("RMSNorm", 1),
+    ("RMSNormGated", 1),
     ("MLP", 2),
     ("Attention", 2),
     ("Experts", 2),
     ("MoeBlock", 2),
+    ("Mixer", 2),
+    ("GatedDeltaNet", 2),
+    ("MambaBlock", 3),
     ("DecoderLayer", 3),
 )
 """Ends of the names of classes."""

@@ -99,6 +99,20 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
         return -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
 
 
+class TransformersConfig(msgspec.Struct, kw_only=True, frozen=True):
+    """A model of which only transformers has modules: what a pass of it depends on."""
+
+    name: str
+    source: str = ""
+    model_type: str
+    num_hidden_layers: Annotated[int, msgspec.Meta(gt=0, le=1 << 12)]
+    max_position_embeddings: Count | None = None
+    """None of a model that has a state instead."""
+    dtype: DType = "bfloat16"
+    facts: dict[str, Any]
+    """All fields of the file."""
+
+
 _COMMON = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("vocab_size", "max_position_embeddings", "rms_norm_eps", "model_type"),
@@ -161,7 +175,12 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
     known = get_args(ModelType)
     kind: Any = data.get("model_type")
     if kind not in known:
-        raise ModelError(name, f"model_type {_json(kind)} is not supported", " or ".join(known))
+        raise ModelError(
+            name,
+            f"model_type {_json(kind)} is not supported",
+            " or ".join(known),
+            "`--framework transformers` measures other models that it has",
+        )
     # A window of None is none, while any other field of None is absent.
     given = {key: value for key, value in data.items() if value is not None or key == "sliding_window"}
     data = {**_ASSUMED[kind], **given}
@@ -196,7 +215,26 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
         raise ModelError(name, str(error), "The values of Hugging Face's config.json") from error
 
 
-def config_digest(config: ModelConfig) -> str:
+def config_for(framework: str, data: Mapping[str, Any], name: str) -> ModelConfig | TransformersConfig:
+    """Return :func:`config_from_huggingface`, or for a model of transformers that only it has the fields that all have.
+
+    Raises:
+        ModelError: As by that function; or such a model has weights that are quantized.
+    """
+    kind = data.get("model_type")
+    if not framework or not isinstance(kind, str) or kind in get_args(ModelType):
+        return config_from_huggingface(data, name)
+    _refuse_quantized(data, name)
+    known = {key: _value(data, key) for key in TransformersConfig.__struct_fields__}
+    fields = {key: value for key, value in known.items() if value is not None}
+    facts = {key: value for key, value in data.items() if key != "source"}
+    try:
+        return msgspec.convert({**fields, "name": name, "facts": facts}, TransformersConfig)
+    except msgspec.ValidationError as error:
+        raise ModelError(name, str(error), "The values of Hugging Face's config.json") from error
+
+
+def config_digest(config: ModelConfig | TransformersConfig) -> str:
     """Return six digits that differ between models, whatever their names."""
     facts = msgspec.structs.replace(config, name="", source="")
     return sha256(msgspec.json.encode(facts)).hexdigest()[:6]
@@ -237,14 +275,18 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
         if key in data and data[key] not in values:
             expected = " or ".join(map(_json, values))
             raise ModelError(name, f"{key} {_json(data[key])} is not supported", expected)
-    for key, value in _quantization(data, ""):
-        raise ModelError(name, f"{key} {_json(value)} is not supported", "Weights that are not quantized")
+    _refuse_quantized(data, name)
     for key in ("num_key_value_heads", "head_dim"):
         if data.get(key) == 0:
             raise ModelError(name, f"{key} 0 is not supported", "A positive number, or null")
     for layer in msgspec.convert(data.get("layer_types") or [], list[Any]):
         if layer != "full_attention":
             raise ModelError(name, f"{_json(layer)} in layer_types is not supported", "full_attention")
+
+
+def _refuse_quantized(data: Mapping[str, Any], name: str) -> None:
+    for key, value in _quantization(data, ""):
+        raise ModelError(name, f"{key} {_json(value)} is not supported", "Weights that are not quantized")
 
 
 def _quantization(data: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:

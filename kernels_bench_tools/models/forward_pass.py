@@ -15,9 +15,9 @@ from kernels_bench_tools.errors import ModelError, Unsupported
 from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
-from kernels_bench_tools.models.config import config_from_huggingface
+from kernels_bench_tools.models.config import config_for, config_from_huggingface
 from kernels_bench_tools.models.derive import BLOCK_SIZE
-from kernels_bench_tools.records.build import EffectRequest
+from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import Status
 
@@ -52,11 +52,13 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
         raise Unsupported(
             f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
         ) from error
-    known = config_from_huggingface(request.config, request.model)
-    # All layers are of one type, and a list of them would need as many as are measured.
-    left_out = {"model_type", "source", "layer_types"}
+    known = config_for(TRANSFORMERS, request.config, request.model)
+    layers = request.layers or known.num_hidden_layers
+    left_out = {"model_type", "source"}
     given = {name: value for name, value in request.config.items() if name not in left_out}
-    given["num_hidden_layers"] = request.layers or known.num_hidden_layers
+    given["num_hidden_layers"] = layers
+    if types := given.get("layer_types"):
+        given["layer_types"] = msgspec.convert(types, list[Any])[:layers]
     make: Any = transformers.AutoModelForCausalLM
     try:
         config = transformers.AutoConfig.for_model(known.model_type, **given)
@@ -153,10 +155,13 @@ class PagedPass:
 
 
 class TransformersPass:
-    """A pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
+    """A pass of a model of transformers.
+
+    Decoding appends to keys and values by copying them, as its default does, and changes a copy of a recurrent state.
+    """
 
     def __init__(self, model: Any, device: str, name: str) -> None:
-        """Make the tokens, and for decoding a cache with random keys and values."""
+        """Make the tokens, and for decoding a cache with random keys and values, or states."""
         sizes = phase_sizes(name)
         self._model = model
         self.decodes, self.trains = sizes.tokens == 1, sizes.trains
@@ -170,14 +175,15 @@ class TransformersPass:
         if self.decodes:
             self._named |= {
                 "use_cache": True,
-                "past_key_values": _filled_cache(model, device, sizes.sequences, sizes.context - 1),
+                **_filled_cache(model, device, sizes.sequences, sizes.context - 1),
                 "position_ids": torch.full(shape, sizes.context - 1, device=device),
             }
 
     def __call__(self) -> Tensor:
         if not self.trains:
             logits: Tensor = self._model(**self._named).logits
-            return logits.flatten(0, 1)
+            # Some models return them in float32, with the roundings of their own type.
+            return logits.flatten(0, 1).to(self._model.dtype)
         self._model.zero_grad()
         with torch.enable_grad():
             loss: Tensor = self._model(**self._named).loss
@@ -191,24 +197,38 @@ class TransformersPass:
         return nullcontext()
 
 
-def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> Any:
-    """Return a cache of random keys and values which no call changes."""
-    from transformers import DynamicCache
+def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> dict[str, Any]:
+    """Return a cache of random keys, values and states which no call changes, by the name of the model's argument.
 
-    config = model.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    shape = (sequences, config.num_key_value_heads, tokens, head_dim)
+    It is that of a pass of two tokens, which says what each layer keeps, in which shapes and types.
+    """
     generator = torch.Generator(device).manual_seed(2)
-    cache: Any = DynamicCache(config=config)
-    for number in range(config.num_hidden_layers):
-        keys, values = (
-            torch.empty(shape, dtype=model.dtype, device=device).normal_(generator=generator)
-            for _ in range(2)
-        )
-        cache.update(keys, values, number)
-        layer = cache.layers[number]
-        layer.update = partial(_appended, layer.keys, layer.values)
-    return cache
+    ids = random_tokens(model.config.vocab_size, (sequences, 2), device)
+    output = model(input_ids=ids, use_cache=True)
+    name_of_cache = "cache_params" if "cache_params" in output else "past_key_values"
+    for layer in output[name_of_cache].layers:
+        if getattr(layer, "keys", None) is not None:
+            layer.keys, layer.values = (
+                kept.new_empty((*kept.shape[:2], tokens, kept.shape[3])).normal_(generator=generator)
+                for kept in (layer.keys, layer.values)
+            )
+            layer.update = partial(_appended, layer.keys, layer.values)
+        for name in ("conv_states", "recurrent_states"):
+            states = _Copied(getattr(layer, name, {}))
+            for state in states.values():
+                if state is not None:
+                    state.normal_(generator=generator)
+            setattr(layer, name, states)
+        layer.update_recurrent_state = lambda state, *_, **__: state
+    return {name_of_cache: output[name_of_cache]}
+
+
+class _Copied(dict[int, Any]):
+    """States of a layer, of which each reader gets a copy: kernels for one token write into what they read."""
+
+    def __getitem__(self, number: int) -> Any:
+        state = super().__getitem__(number)
+        return None if state is None else state.clone()
 
 
 def _appended(keys: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor, *_: Any, **__: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -43,16 +45,44 @@ class Adapter:
     """The group of the operator's workloads that the module computes."""
     layouts: tuple[str, ...] = ("",)
     """The operator's layouts in which ``forward`` can pass the inputs."""
+    uses: frozenset[str] = frozenset()
+    """Names of functions or attributes, one of which a ``forward`` of transformers has to use."""
 
     @property
     def name(self) -> str:
-        return self.module if isinstance(self.module, str) else self.module.__name__
+        if not isinstance(self.module, str):
+            return self.module.__name__
+        return " with ".join(filter(None, [self.module, " or ".join(sorted(self.uses))]))
 
     def fits(self, module: nn.Module) -> bool:
         kind = type(module)
         if not isinstance(self.module, str):
             return kind is self.module
-        return kind.__name__.endswith(self.module) and kind.__module__.startswith("transformers.models.")
+        if not kind.__name__.endswith(self.module) or not kind.__module__.startswith("transformers.models."):
+            return False
+        return not self.uses or not self.uses.isdisjoint(_function_of(kind).__code__.co_names)
+
+
+def _of_functions(**functions: Callable[..., Any]) -> Adapter:
+    """Return the adapter of transformers' modules that call any of these functions, which belong to the modules' file.
+
+    Each gets the caller of an implementation, and then the arguments of transformers' function of its name.
+    """
+
+    def forward(module: nn.Module, call: _Caller, *args: Any, **named: Any) -> Any:
+        names = _function_of(type(module)).__globals__
+        before = {name: names[name] for name in functions if name in names}
+        names.update({name: partial(functions[name], call) for name in before})
+        try:
+            return call.forward(*args, **named)
+        finally:
+            names.update(before)
+
+    return Adapter("", forward, uses=frozenset(functions))
+
+
+def _function_of(kind: type[nn.Module]) -> Any:
+    return unwrap(kind.forward)
 
 
 def _rms_norm(module: Any, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
@@ -92,6 +122,46 @@ def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any
         attentions[name] = before
 
 
+def _require(name: str, named: Mapping[str, Any]) -> None:
+    if not named.get(name):
+        raise ReplacementError(f"the operator computes {name}, and transformers calls it without")
+
+
+def _conv1d(
+    call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Any = None, **_: Any
+) -> Any:
+    if bias is None:
+        bias = call.keep("no bias", lambda: torch.zeros_like(weight[:, 0]))
+    return call(x, weight, bias, activation)
+
+
+def _conv1d_update(call: _Caller, x: Tensor, state: Tensor, *args: Any, **named: Any) -> Any:
+    tokens = torch.cat((state, x), dim=-1)
+    state.copy_(tokens[..., -state.shape[-1] :])
+    return _conv1d(call, tokens, *args, **named)[..., -x.shape[-1] :]
+
+
+def _scan(call: _Caller, *args: Tensor, return_last_state: bool = False, **named: Any) -> Any:
+    _require("delta_softplus", named)
+    out, state = call(*args, *(named[name] for name in ("D", "z", "delta_bias")), None)
+    return (out, state) if return_last_state else out
+
+
+def _scan_update(call: _Caller, state: Tensor, *args: Tensor, **named: Any) -> Any:
+    _require("dt_softplus", named)
+    x, dt, decay, b, c, through = args
+    x, dt, b, c, z = (one[..., None] for one in (x, dt, b, c, named["z"]))
+    out, after = call(x, dt, decay, b, c, through.float(), z, named["dt_bias"], state)
+    state.copy_(after)
+    return out[..., 0]
+
+
+def _delta_rule(call: _Caller, *args: Tensor, output_final_state: bool = False, **named: Any) -> Any:
+    _require("use_qk_l2norm_in_kernel", named)
+    out, state = call(*args, *(named[name] for name in ("g", "beta", "initial_state")))
+    return out, state if output_final_state else None
+
+
 def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
     cos, sin = module.cos_sin_cache[positions].chunk(2, dim=-1)
     heads = (x.unflatten(-1, (-1, module.head_size))[None] for x in (query, key))
@@ -113,7 +183,15 @@ def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: 
 
 
 ADAPTERS: dict[str, tuple[Adapter, ...]] = {
-    "rms_norm": (Adapter(RMSNorm, _rms_norm), Adapter("RMSNorm", _rms_norm)),
+    "rms_norm": (
+        Adapter(RMSNorm, _rms_norm),
+        Adapter("RMSNorm", _rms_norm, uses=frozenset({"variance_epsilon"})),
+        Adapter(
+            "RMSNormGated",
+            lambda module, call, x, gate: call(x, gate, module.weight, module.variance_epsilon),
+            layouts=("gated", "gate_first"),
+        ),
+    ),
     "activation": (
         Adapter(
             SiluAndMul,
@@ -136,6 +214,11 @@ ADAPTERS: dict[str, tuple[Adapter, ...]] = {
     "moe": (Adapter(FusedMoE, _moe),),
     "matmul": (Adapter(Linear, _same, GROUPS["linear"]),),
     "paged_attention": (Adapter(FlashAttnDecode, _same),),
+    "causal_conv1d": (_of_functions(causal_conv1d_fn=_conv1d, causal_conv1d_update=_conv1d_update),),
+    "selective_scan": (_of_functions(mamba_selective_scan=_scan, mamba_selective_state_update=_scan_update),),
+    "gated_delta_rule": (
+        _of_functions(torch_chunk_gated_delta_rule=_delta_rule, torch_recurrent_gated_delta_rule=_delta_rule),
+    ),
 }
 """By operator."""
 
@@ -192,29 +275,36 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
             takes a layout that models do not have, or cannot be called as they do, or two compute the same.
     """
     replacement = Replacement({}, {})
+    used: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     for given in substitutes:
         operator, task = given.operator, given.task
         if operator.name not in ADAPTERS:
             known = ", ".join(ADAPTERS)
             raise ReplacementError(f"no module of a model calls {operator.name}; they call {known}")
         computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
-        before = len(replacement.instances)
-        for adapter in ADAPTERS[operator.name]:
-            name, group = adapter.name, adapter.group
-            if group and group not in computed:
-                raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {group}")
-            if task.layout not in adapter.layouts:
-                raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
+        adapters = [adapter for adapter in ADAPTERS[operator.name] if task.layout in adapter.layouts]
+        if not adapters:
+            others = " or ".join(adapter.name for adapter in ADAPTERS[operator.name])
+            raise ReplacementError(f"takes the layout {task.layout}, which {others} does not have")
+        found = False
+        for adapter in adapters:
+            if adapter.group and adapter.group not in computed:
+                what = f"{adapter.name} computes {adapter.group}"
+                raise ReplacementError(f"computes {', '.join(sorted(computed))}; {what}")
             for path, module in model.named_modules():
                 if not adapter.fits(module):
                     continue
-                if path in replacement.instances:
+                # One module may call functions of several operators.
+                if path in replacement.instances and adapter.uses <= used[path]:
                     raise ReplacementError(f"{operator.name} is replaced twice, for example in {path}")
-                call = _Caller(operator, given.function, given.prepare, task.layout)
+                used[path] |= adapter.uses
+                forward = replacement.forwards.get(path, partial(type(module).forward, module))
+                call = _Caller(operator, given.function, given.prepare, task.layout, forward)
                 replacement.instances[path] = module
                 replacement.forwards[path] = partial(adapter.forward, module, call)
-        if len(replacement.instances) == before:
-            names = " or ".join(dict.fromkeys(adapter.name for adapter in ADAPTERS[operator.name]))
+                found = True
+        if not found:
+            names = " or ".join(dict.fromkeys(adapter.name for adapter in adapters))
             raise ReplacementError(f"the model has no module {names}")
         replacement.in_place |= task.in_place
     return replacement
@@ -229,8 +319,9 @@ class _Caller:
         function: Callable[..., Any],
         prepare: Callable[..., Any] | None,
         layout: str,
+        forward: Callable[..., Any],
     ) -> None:
-        self.layout = layout
+        self.layout, self.forward = layout, forward
         self._parameters, self._function = operator.parameters, function
         self._prepare = Prepared(operator, prepare) if prepare is not None else None
         self._given: Inputs = ()

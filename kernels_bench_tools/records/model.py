@@ -25,6 +25,7 @@ RANKS = (1, 2, 4, 8)
 OPERATORS = {
     *("rms_norm", "activation", "rotary", "flash_attn", "paged_attention", "embedding", "kv_store", "matmul"),
     *("grouped_gemm", "mlp", "moe", "decoder_layer", "causal_lm"),
+    *("causal_conv1d", "selective_scan", "gated_delta_rule"),
 }
 """The operators of this package that compute a kernel, a block or the whole of a model."""
 REPLACEABLE_OPERATORS = OPERATORS - {"kv_store", "decoder_layer", "causal_lm"}
@@ -155,12 +156,20 @@ def derived_folder(ranks: int) -> Path:
 
 
 def find_model(folder: Path, model: str) -> Path:
-    known = model_keys(folder)
+    known = model_files(folder)
     if model not in known:
         remedy = did_you_mean(model, known, "`kbt effect` also takes the path of a config.json")
         raise ModelError(f"--model {model}", "is not a known model", ", ".join(known), remedy)
-    return folder / f"{model}.json"
+    return known[model]
+
+
+def model_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by model, with those of models of which only transformers has modules."""
+    return {
+        path.stem: path for each in (folder, folder / TRANSFORMERS) for path in sorted(each.glob("*.json"))
+    }
 
 
 def model_keys(folder: Path) -> list[str]:
+    """Return the models of which this project has modules."""
     return sorted(path.stem for path in folder.glob("*.json"))

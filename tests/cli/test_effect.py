@@ -149,6 +149,7 @@ def test_a_cell_that_fails_beside_another_one_is_named_and_recorded(project: Pat
     ("model", "options", "where", "remedy"),
     [
         ("lama-3.1-8b", "decode-1", "--model lama-3.1-8b", "Did you mean 'llama-3.1-8b'"),
+        ("falcon-mamba-7b", "decode-1", "--model falcon-mamba-7b", "`--framework transformers`"),
         ("absent.json", "decode-1", "--model absent.json", "A config.json"),
         ("tiny.json", "decode", "--phase decode", "prefill-2048"),
         ("tiny.json", "train-16", "--phase train-16", "--framework transformers"),

@@ -1,15 +1,21 @@
 """Configurations of models are read, and what cannot be computed is refused by name."""
 
+import msgspec
 import pytest
 from tiny_configs import HUGGINGFACE
 
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.models.config import (
+    TransformersConfig,
     check_tensor_parallel,
+    config_for,
     config_from_huggingface,
     config_keys,
     load_config,
 )
+from kernels_bench_tools.models.forward_pass import transformers_model
+from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
+from kernels_bench_tools.records.model import CONFIGS, find_model
 
 LLAMA = {"model_type": "llama", **HUGGINGFACE["llama"]}
 QWEN3 = {"model_type": "qwen3", **HUGGINGFACE["qwen3"]}
@@ -23,6 +29,24 @@ def test_a_model_of_this_package_has_a_source_and_its_key_as_name(key: str) -> N
 
     assert config.name == key
     assert config.source.startswith("https://huggingface.co/")
+
+
+@pytest.mark.parametrize(
+    ("key", "parameters"), [("falcon-mamba-7b", 7_272_665_088), ("qwen3-next-80b-a3b", 79_674_391_296)]
+)
+def test_a_model_that_only_transformers_has_is_that_of_its_source(key: str, parameters: int) -> None:
+    data = msgspec.json.decode(find_model(CONFIGS, key).read_bytes())
+    config = config_for(TRANSFORMERS, data, key)
+    request = EffectRequest(model=key, config=data, phases=[], framework=TRANSFORMERS)
+    model = transformers_model(request, "meta")
+
+    assert isinstance(config, TransformersConfig)
+    assert sum(weight.numel() for weight in model.parameters()) == parameters
+    if "transformers" in config.source:  # whose defaults they are
+        defaults = type(model.config)().to_dict()
+        assert {name: value for name, value in data.items() if name != "source"}.items() <= defaults.items()
+    with pytest.raises(ModelError, match="`--framework transformers` measures other models"):
+        load_config(key)
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:

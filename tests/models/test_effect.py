@@ -51,6 +51,10 @@ def rms_norm(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: flo
     return normalized if residual is None else (normalized, hidden)
 
 
+def gated(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return rms_norm(x, weight, None, eps) * functional.silu(gate)
+
+
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
@@ -362,8 +366,11 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
         ("llama", "activation", swiglu_halves, "", LAYERS),
         ("qwen2", "activation", swiglu, "two_tensors", LAYERS),
         ("mixtral", "flash_attn", flash_attn.reference, "", LAYERS),
+        ("falcon_mamba", "rms_norm", rms_norm, "", LAYERS + 1),  # not those without a weight
+        ("qwen3_next", "rms_norm", gated, "gated", 1),  # not those that add 1 to their weight
+        ("qwen3_next", "activation", swiglu_halves, "", LAYERS),
+        ("qwen3_next", "flash_attn", flash_attn.reference, "", 1),
     ],
-    ids=["rms_norm of heads, too", "swiglu of one tensor", "swiglu of two", "attention"],
 )
 def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
     kind: str, operator: str, function: Function, layout: str, replaced: int
@@ -378,6 +385,64 @@ def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
     for one in models:
         assert (one.effect.replaced, one.effect.called, one.effect.missing) == (replaced, replaced, [])
         assert one.corr["relative_error"] < 1e-5
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("kind", "operators", "replaced"),
+    [
+        ("falcon_mamba", ["selective_scan"], LAYERS),
+        ("falcon_mamba", ["causal_conv1d", "selective_scan"], LAYERS),
+        ("qwen3_next", ["gated_delta_rule"], 1),
+        ("qwen3_next", ["causal_conv1d", "gated_delta_rule"], 1),
+    ],
+)
+def test_functions_of_recurrent_layers_are_replaced_for_many_tokens_and_for_one(
+    kind: str, operators: list[str], replaced: int
+) -> None:
+    tokens: dict[str, set[int]] = {name: set() for name in operators}
+
+    def noting(name: str) -> Function:
+        function = function_of(name, f"torch_{name}")
+
+        def run(*inputs: Any) -> Any:
+            tokens[name].add(inputs[0].shape[1 if name == "gated_delta_rule" else 2])
+            return function(*inputs)
+
+        return run
+
+    asked = request(kind, "prefill-8", "decode-2", framework=TRANSFORMERS)
+    given = [substitute(name, noting(name)) for name in operators]
+    found = measure_effect(given, CellContext(effect=asked), lambda _: None)
+
+    assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
+    models = [one for one in found if one.effect and one.effect.level == 4]
+    assert {one.effect.phase for one in models if one.effect} == {"prefill-8", "decode-2"}
+    for one in models:
+        assert one.effect
+        assert (one.effect.replaced, one.effect.called, one.effect.missing) == (replaced, replaced, [])
+        assert one.corr["relative_error"] < 1e-5
+    cached = 4  # tokens before the new one, which the convolution keeps
+    for name, lengths in tokens.items():
+        assert {8, 1 + cached * (name == "causal_conv1d")} <= lengths
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("kind", "operator"), [("falcon_mamba", "selective_scan"), ("qwen3_next", "gated_delta_rule")]
+)
+def test_a_recurrent_layer_that_loses_its_state_is_found(kind: str, operator: str) -> None:
+    function = function_of(operator, f"torch_{operator}")
+
+    def without_state(*inputs: Any) -> Any:
+        return function(*inputs[:-1], None)
+
+    (record,) = measured(operator, without_state, "prefill-8", "decode-2", kind=kind, framework=TRANSFORMERS)[
+        -1:
+    ]
+
+    assert record.outcome is Status.ERROR
+    assert OTHER in record.err.msg
 
 
 @transformers_only

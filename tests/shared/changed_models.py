@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels import Mode, kernelize, use_kernel_mapping
-from tiny_configs import HUGGINGFACE
+from tiny_configs import HUGGINGFACE, ONLY_TRANSFORMERS
 from torch import Tensor, nn
 
 from kernels_bench_tools.measure.task import Task
@@ -59,7 +59,8 @@ def with_kernels(mode: Mode | None = None, **layers: type[nn.Module]) -> Change:
 def request(
     kind: str = "llama", *phases: str, framework: str = TRANSFORMERS, dtype: str = "float32"
 ) -> EffectRequest:
-    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": dtype, "max_position_embeddings": 1024}
+    known = HUGGINGFACE | ONLY_TRANSFORMERS
+    config = {**known[kind], "model_type": kind, "torch_dtype": dtype, "max_position_embeddings": 1024}
     return EffectRequest(
         model=f"tiny-{kind}", config=config, phases=[*phases], layers=LAYERS, framework=framework
     )

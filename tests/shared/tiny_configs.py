@@ -38,3 +38,27 @@ HUGGINGFACE: dict[str, dict[str, Any]] = {
     },
 }
 """By ``model_type``, what a ``config.json`` says besides."""
+ONLY_TRANSFORMERS: dict[str, dict[str, Any]] = {
+    "falcon_mamba": {
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "state_size": 8,
+        "time_step_rank": 4,
+        "vocab_size": 250,
+        "tie_word_embeddings": False,
+    },
+    "qwen3_next": {
+        **_COMMON,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 24,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+    },
+}
+"""The same of models of which only transformers has modules."""
