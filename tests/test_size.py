@@ -9,9 +9,9 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_160,
+    "kernels_bench_tools": 41_190,
     "kernels_bench_tools/chart": 620,
-    "kernels_bench_tools/cli": 4_090,
+    "kernels_bench_tools/cli": 4_120,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_700,
     "kernels_bench_tools/measure": 7_900,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_990,
+    "tests": 31_060,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

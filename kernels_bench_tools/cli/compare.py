@@ -123,7 +123,8 @@ def _line(step: Step, shares: Sequence[Share]) -> list[str]:
     if ratio:
         ends = f" [{deviation(ratio.low - 1)}, {deviation(ratio.high - 1)}]" if ratio.known else ""
         difference = f"{deviation(ratio.value - 1)}{ends}"
-    row = [f"{step.row.operator}/{step.row.implementation} on {step.row.device}", step.row.workload]
+    workload = " with ".join(filter(None, step.row[3:]))
+    row = [f"{step.row.operator}/{step.row.implementation} on {step.row.device}", workload]
     times = [timed(side).partition(" [")[0] if side else "" for side in (step.before, step.after)]
     return [*row, *times, difference, step.kind.label, step.why, str(shares[0]) if shares else ""]
 

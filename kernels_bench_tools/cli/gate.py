@@ -1,10 +1,11 @@
-"""``kbt gate``: two versions of implementations, measured in one session."""
+"""``kbt gate``: two or more versions of implementations, measured in one session."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -35,26 +36,27 @@ _KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w./+-]+)")
 def gate(
     paths: opt.Paths = None,
     against: Annotated[str, typer.Option()] = "origin/main",
-    head: Annotated[str, typer.Option("--with")] = "",
+    heads: Annotated[list[str] | None, typer.Option("--with")] = None,
     *,
     options: BuildOptions,
     json: opt.Json = False,
     markdown: bool = False,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Measure notebooks and an earlier version of them in one session; fail if one is slower.
+    """Measure notebooks and an earlier version of them, or several, in one session; fail if one is slower.
 
-    The processes of both take turns on one device, with the operator and the harness as they are now. What seems to have
+    The processes of all take turns on one device, with the operator and the harness as they are now. What seems to have
     changed is measured again in fresh processes, and counts only if it changes again. Nothing is stored or published.
 
     Args:
         paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
-        against (REV): A revision, a version of a package such as `triton==3.5.0`, or of a Hub kernel: `org/repo@1`, `org/repo@./folder`.
-        head (VERSION): Measure the notebooks with this version of a package or a Hub kernel.
+        against (REV): A revision, a version of a package such as `triton==3.5.0`, or of a Hub kernel: `org/repo@1`, `org/repo@./folder`;
+            or another notebook of the operator: FILE.md.
+        heads (VERSION): Compare this version with it, instead of the notebooks as they are. Repeatable: each is compared with --against.
         markdown: Print a comment for a pull request.
     """
     slower, code = measure_versions(
-        paths or [], against, head, options, json=json, markdown=markdown, verbose=verbose
+        paths or [], against, heads or [], options, json=json, markdown=markdown, verbose=verbose
     )
     return FAILURE if slower else code
 
@@ -62,7 +64,7 @@ def gate(
 def measure_versions(
     paths: list[str],
     against: str,
-    head: str,
+    heads: Sequence[str],
     options: BuildOptions,
     *,
     json: bool = False,
@@ -71,32 +73,45 @@ def measure_versions(
 ) -> tuple[bool, int]:
     """Measure as :func:`gate` says, and print it; return whether one is slower, and the exit code of its cells."""
     project = find_project_of(paths)
-    if options.environment == "current" and (package := next((v for v in (against, head) if "==" in v), "")):
+    if options.environment == "current" and (
+        package := next((v for v in (against, *heads) if "==" in v), "")
+    ):
         what, expected = "needs an environment of its own", "`--env uv`, or a revision"
         raise ProjectError(package, what, expected)
     names = [project.relative(path) for path in project.find_notebooks(paths)]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
     base = _versions(project, now, against)
     now = {name: text for name, text in now.items() if name in base and (paths or base[name] != text)}
-    heads = _versions(project, now, head) if head else {}
     if not now:
         note(f"no notebook differs from {against}")
         print_steps(project, [], json=json, markdown=markdown)
         return False, 0
-    pairs = {name: (f"{name[:-3]}.against.md", f"{name[:-3]}.with.md" if head else name) for name in now}
-    variants = {pairs[name][0]: base[name] for name in now} | {pairs[name][1]: heads[name] for name in heads}
+    heads = [*dict.fromkeys(heads)]
+    texts = [base, *(_versions(project, now, head) for head in heads)]
+    labels = ["against", *(f"with{number if number > 1 else ''}" for number in range(1, len(texts)))]
+    sides = {name: [*(f"{name[:-3]}.{label}.md" for label in labels), name] for name in now}
+    if heads:
+        sides = {name: paths[:-1] for name, paths in sides.items()}
+    variants = {
+        path: version[name]
+        for name, paths in sides.items()
+        for path, version in zip(paths, texts, strict=False)
+        if name in version
+    }
     both = replace(project, variants=variants)
     options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
 
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
-        notebooks = [one for name in names for one in pairs[name]]
+        notebooks = [one for name in names for one in sides[name] if one in variants or one == name]
         result = run_cells(both, notebooks, options, verbose=verbose)
-        return judge([step for name in names for step in _steps(both, result, name, pairs[name])]), result
+        return judge(
+            [step for name in names for step in _steps(both, result, name, sides[name], heads)]
+        ), result
 
-    steps, result = measure(pairs)
+    steps, result = measure(sides)
     code = finish(result, strict=False)
     changed = {step.row[:2] for step in steps if step.kind in TIMED}
-    again = [name for name in pairs if (operator_of(name), PurePosixPath(name).stem) in changed]
+    again = [name for name in sides if (operator_of(name), PurePosixPath(name).stem) in changed]
     if again and not code:
         note(f"measuring {plural(len(again), 'notebook')} again, whose times seem to differ")
         kinds = {step.row: step.kind for step in measure(again)[0]}
@@ -108,9 +123,19 @@ def measure_versions(
 
 
 def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[str, bytes]:
-    """Return notebooks as they were in a revision, as far as it has them, or with a version of a package or a kernel."""
+    """Return notebooks as they were in a revision, as far as it has them, or with a version of a package or a kernel.
+
+    With the path of a notebook, that one in place of each.
+    """
     if kernel := _KERNEL.fullmatch(version):
         return {name: _with_kernel(name, text.decode(), **kernel.groupdict()) for name, text in texts.items()}
+    if version.endswith(".md"):
+        (path, *_) = project.find_notebooks([version])
+        if other := next(
+            (name for name in texts if operator_of(name) != operator_of(project.relative(path))), ""
+        ):
+            raise ProjectError(version, f"is of another operator than {other}", "A notebook of the same one")
+        return dict.fromkeys(texts, read_file(path))
     if "==" not in version:
         repository = Repository(project.root)
         files = repository.files(repository.resolve(version))
@@ -137,14 +162,17 @@ def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
     return changed.encode()
 
 
-def _steps(project: Project, result: BuildRun, name: str, pair: tuple[str, str]) -> list[Step]:
-    base, head = (rows_of(notebook_records(project, result, one)) for one in pair)
+def _steps(
+    project: Project, result: BuildRun, name: str, sides: Sequence[str], versions: Sequence[str]
+) -> list[Step]:
+    base, *heads = (rows_of(notebook_records(project, result, one)) for one in sides)
     row = RowName(operator_of(name), PurePosixPath(name).stem, result.device.slug, "")
     return [
         Step(
-            row._replace(workload=workload),
+            row._replace(workload=workload, version=version),
             measured(base[workload]) if workload in base else None,
             measured(head[workload]) if workload in head else None,
         )
-        for workload in {**base, **head}
+        for workload in dict.fromkeys(chain(base, *heads))
+        for version, head in zip(versions if len(heads) > 1 else [""], heads, strict=True)
     ]

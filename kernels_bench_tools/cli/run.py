@@ -85,7 +85,7 @@ def run_notebook(
     notebook: Annotated[str, typer.Argument()],
     *,
     against: str = "",
-    head: Annotated[str, typer.Option("--with")] = "",
+    heads: Annotated[list[str] | None, typer.Option("--with")] = None,
     options: BuildOptions,
     strict: opt.Strict = False,
     json: opt.Json = False,
@@ -104,13 +104,13 @@ def run_notebook(
         notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
         against (REV): Compare it instead with how it was in this revision, or with a version of a package, such as
             `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
-        head (VERSION): With --against: measure it with this version of a package or Hub kernel.
+        heads (VERSION): With --against: measure it with this version of a package or Hub kernel. Repeatable.
     """
     if notebook.endswith(".py"):
         return import_hf(Path(notebook), processes=options.processes or 1, json=json)
     if against:
-        return measure_versions([notebook], against, head, options, json=json, verbose=verbose)[1]
-    if head:
+        return measure_versions([notebook], against, heads or [], options, json=json, verbose=verbose)[1]
+    if heads:
         raise ProjectError("--with", "is one side of a comparison", "The other side, too", "Add --against")
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.

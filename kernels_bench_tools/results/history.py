@@ -91,6 +91,8 @@ class RowName(NamedTuple):
     implementation: str
     device: str
     workload: str
+    version: str = ""
+    """Which of several is compared with one."""
 
 
 Facts = Mapping[CauseKind, Mapping[str, str | float]]

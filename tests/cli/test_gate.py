@@ -1,4 +1,4 @@
-"""``kbt gate``: two versions in one session."""
+"""``kbt gate``: versions in one session."""
 
 import json
 import re
@@ -94,10 +94,14 @@ def test_an_alarm_that_does_not_repeat_is_none(operator, tmp_path):
         ),
         (["gate", "softmax/mine", "--against", "a b==1"], "is no version of a package"),
         (["gate", "softmax/mine", "--against", "org/repo@1"], "does not get org/repo"),
+        (["gate", "softmax/mine", "--against", "nothing.md"], "nothing.md"),
+        (["gate", "softmax/mine", "--against", "other/impls/one.md"], "is of another operator"),
         (["run", "softmax/mine", "--with", "triton==3.5.0"], "Add --against"),
     ],
 )
 def test_what_cannot_be_compared_is_a_mistake(operator, arguments, part):
+    (operator / "other/impls").mkdir(parents=True)
+    (operator / "other/impls/one.md").write_text("```python id=benchmark outputs=a.jsonl\nprint(1)\n```\n")
     assert_one_line(run_kbt(operator, *arguments), part)
 
 
@@ -144,6 +148,30 @@ def test_two_versions_of_a_kernel_take_turns_however_a_notebook_asks_for_it(oper
     assert done.returncode == 0, done.stderr
     assert processes(done) == ["mine.against1", "mine.with1", "mine.with2", "mine.against2"]
     assert asked.read_text().splitlines()[::2] == [against, head, head, against]  # of two workloads
+
+
+def test_each_of_several_versions_is_compared_with_the_first_by_itself(operator):
+    file = operator / "softmax/impls/mine.md"
+    scaled = "    get_kernel = lambda name: {'2': 1.0, '3': 1.02, '4': 1.0}[name[-1]]\n"
+    scaled += "    record['lat_ms'] = dict(record['lat_ms'], p50=get_kernel('org/scale@1'))\n    open("
+    file.write_text(file.read_text().replace("    open(", scaled))
+    versions = [part for number in "34" for part in ("--with", f"org/scale@{number}")]
+    arguments = ("gate", "softmax/mine", "--env", "current", "--against", "org/scale@2", *versions)
+
+    done, data = run_kbt(operator, *arguments, COLUMNS="150"), run_kbt(operator, *arguments, "--json")
+
+    assert (done.returncode, data.returncode) == (1, 1), done.stderr
+    assert processes(done)[:5] == [f"mine.{name}1" for name in ("against", "with", "with2")] + [
+        "mine.with22",
+        "mine.with2",
+    ]
+    found = {(row["workload"], row["version"]): row["change"] for row in json.loads(data.stdout)["rows"]}
+    assert found == {
+        (f"w{number}", f"org/scale@{version}"): change
+        for number in range(2)
+        for version, change in ((3, "slower"), (4, "same"))
+    }
+    assert "w0 with org/scale@3" in done.stdout
 
 
 def test_a_real_kernel_is_measured_beside_its_earlier_version(project):
