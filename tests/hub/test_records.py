@@ -80,7 +80,10 @@ def test_builds_of_a_kernel_and_another_notebook_are_compared_with_one_build_in_
 
     assert done.returncode == 1, done.stdout + done.stderr  # one of the builds is wrong
     rows = json.loads(done.stdout)["rows"]
-    assert [(row["version"], row["base"]["status"], row["head"]["status"]) for row in rows] == [
-        (builds[1], "ok", "incorrect"),
-        ("layer_norm/impls/plain.md", "ok", "ok"),
+    passed = {Status.OK, Status.DISTURBED}  # on a busy machine
+    assert {row["base"]["status"] for row in rows} <= passed
+    assert [(row["version"], row["head"]["status"] in passed) for row in rows] == [
+        (builds[1], False),
+        ("layer_norm/impls/plain.md", True),
     ]
+    assert rows[0]["head"]["status"] == Status.INCORRECT
