@@ -122,14 +122,6 @@ def test_a_cell_is_not_judged_by_what_it_makes_of_its_operator(
     assert (found.status, found.judged) == (status, judged)
 
 
-def test_a_cell_that_changes_the_projects_operators_has_no_result(own: Path) -> None:
-    found = record(own, "changes")
-
-    assert found.status is Status.INVALID
-    assert found.err
-    assert "source of operators/softmax.py changed while it ran" in found.err.msg
-
-
 def test_an_operator_that_cannot_be_imported_is_one_line_with_its_place(own: Path) -> None:
     line = "OperatorError: operators/broken.py:3: cannot be imported: ZeroDivisionError: division by zero"
     assert line in (own / "said.txt").read_text()

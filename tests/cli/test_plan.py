@@ -58,17 +58,6 @@ def test_plan_since_a_revision_is_a_job_matrix(small: Path) -> None:
     assert second["notebook"] == "softmax/results/all.md"
 
 
-def test_results_that_the_report_does_not_show_can_be_removed(small: Path) -> None:
-    edit(small)
-    assert run_kbt(small, "build", *CURRENT).returncode == 0
-
-    told = run_kbt(small, "clean", "--unused").stdout
-
-    assert "removed 1 result, " in told
-    assert "kept 2 results, " in told
-    assert run_kbt(small, "plan", *CURRENT).stdout == "2 unchanged\n"
-
-
 def test_upgrade_changes_dates_unless_dry_run(bare: Path) -> None:
     header = (
         '# /// script\n# dependencies = []\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///\n'

@@ -83,17 +83,3 @@ def test_a_fifo_that_a_command_needs_is_named(bare: Path, name: str, command: st
     assert "Traceback" not in done.stderr
     assert f"{name}: cannot be " in done.stderr
     assert "it is not a regular file" in done.stderr
-
-
-def test_check_names_headers_and_code_that_are_nested_too_deeply(bare: Path) -> None:
-    cells = {"a": f"# /// script\n# dependencies = {'[' * 50_000}\n# ///", "b": f"x = {'-' * 100_000}1"}
-    for name, code in cells.items():
-        (bare / "softmax" / "impls" / f"{name}.md").write_text(
-            f"```python id=a outputs=a.jsonl\n{code}\n```\n"
-        )
-
-    done = run_kbt(bare, "check")
-
-    header, code = done.stderr.splitlines()
-    assert "a.md:1: the cell cannot be run: its header is not TOML" in header
-    assert "b.md:1: the code is not Python: it is nested too deeply." in code

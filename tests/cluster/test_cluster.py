@@ -191,21 +191,6 @@ def test_the_same_build_on_two_workers_gives_the_same_site(workspace, cluster):
     assert workspace.build(processes=2).started == ["died.md:a"], "the other results serve locally"
 
 
-def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
-    flag, seconds = workspace.root / "flag", f"6{os.getpid()}"
-    code = (
-        f"import os, subprocess, time\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w')\n"
-    )
-    code += f"    subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\n    {KILL_WORKER}"
-    workspace.cell("n.md", code + "print('done')")
-    workspace.cell("m.md", "print('fine')")
-    recorder = workspace.build(cluster=cluster.scheduler_address)
-
-    assert [workspace.result(name).status for name in ("n.md", "m.md")] == ["ok", "ok"]
-    assert any("was lost while n.md:a ran; trying again on tcp://" in note for note in recorder.notes)
-    assert wait_until(lambda: not survivors(seconds), 5)
-
-
 def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, cluster):
     reason = "its worker was lost each time while it ran"
     workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
@@ -222,9 +207,10 @@ def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, clu
 
 
 def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster):
-    flag = workspace.root / "flag"
+    flag, seconds = workspace.root / "flag", f"6{os.getpid()}"
     tag = "write(tags={'worker': str(os.getppid())})\n"
-    kill = f"if process == 1 and not os.path.exists({str(flag)!r}): open({str(flag)!r}, 'w'); {KILL_WORKER}"
+    kill = f"import subprocess\nif process == 1 and not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w')\n"
+    kill += f"    subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\n    {KILL_WORKER}"
     workspace.cell("op/impls/x.md", WRITE + tag, MEASURING)
     workspace.cell("op/impls/y.md", WRITE + kill + tag, MEASURING)
     recorder = workspace.build(cluster=cluster.scheduler_address, processes=2)
@@ -236,6 +222,7 @@ def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, c
     assert any(
         "was lost while op/impls/y.md:a ran; trying again on tcp://" in note for note in recorder.notes
     )
+    assert wait_until(lambda: not survivors(seconds), 5)
 
 
 def test_the_projects_operators_are_sent_to_the_worker(workspace, cluster):

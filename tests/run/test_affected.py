@@ -97,11 +97,3 @@ def test_an_unknown_revision_is_an_error(operator, revision):
         affected(operator, revision)
 
     assert "fetch-depth: 0" in str(caught.value)
-
-
-def test_a_folder_outside_a_git_repository_is_an_error(workspace, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.root.parent))
-    workspace.cell("z.md", "1")
-
-    with pytest.raises(ProjectError, match="is not in a git repository"):
-        affected(workspace)

@@ -1,10 +1,8 @@
 """What makes a cell run again, and what does not."""
 
-import shutil
 import subprocess
 
 import pytest
-from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
@@ -182,15 +180,3 @@ def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
 
     assert operator.build().started == []
     assert entry.exists()
-
-
-def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
-    commit_all(operator.root)
-    clone = tmp_path / "deeper" / "clone"
-    git(tmp_path, "clone", "-q", str(operator.root), str(clone))
-    assert not (clone / ".kbt").exists()
-    shutil.copytree(operator.root / ".kbt/cache", clone / ".kbt/cache")
-    operator.root = clone
-
-    assert operator.build().started == []
-    assert all(run.cached for run in operator.recorder.finished.values())

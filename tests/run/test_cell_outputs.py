@@ -110,6 +110,15 @@ def test_a_rejected_output_makes_the_cell_invalid_with_the_reason(workspace):
     assert workspace.text(run.stderr) == "kbt: did not keep 'a.csv': it is a symbolic link\n"
 
 
+def test_files_written_outside_the_cells_folder_are_removed(workspace):
+    code = "from pathlib import Path\nPath('../x.txt').write_text('')\nprint(Path('../x.txt').resolve())"
+    run = workspace.run_cell(code)
+
+    assert run.artifacts == {}
+    assert not Path(workspace.text(run.stdout).strip()).exists()
+    assert not list(workspace.root.rglob("x.txt"))
+
+
 NEAR = {"impl": "x", "wl": {"name": "w"}, "lat_ms": {"p99": 1.0}}
 FOREIGN = NEAR | {"lat_ms": {"mean": 1.0}}
 

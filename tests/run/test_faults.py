@@ -45,13 +45,6 @@ def tree(tmp_path):
     return Tree(tmp_path / "tree", tmp_path / "elsewhere")
 
 
-@pytest.fixture
-def built_tree(undisturbed, tmp_path):
-    """A copy of the undisturbed tree."""
-    root = shutil.copytree(undisturbed, tmp_path / "tree", symlinks=True)
-    return Tree(root, tmp_path / "elsewhere")
-
-
 @pytest.mark.timeout(0 if KILLS > 50 else 300)
 def test_killed_builds_lose_nothing_and_the_next_continues(tree, expected):
     generator = random.Random(20261120)
@@ -192,23 +185,3 @@ def build_at_once(tree, count, *arguments):
     failed = [output for build, output in zip(builds, outputs, strict=True) if build.returncode != DONE]
     assert failed == []
     return outputs
-
-
-def test_damaged_results_are_never_shown(built_tree, expected):
-    generator = random.Random(7)
-    flipped = [flip_a_bit(built_tree.root / ".kbt/cache", generator) for _ in range(10)]
-    result = built_tree.build()
-
-    assert result.code == DONE
-    assert built_tree.pages() == expected, flipped
-    damaged = {line.partition(": ")[0] for line in result.lines if "its stored result is damaged" in line}
-    assert result.ran == damaged - {DIED}, flipped
-
-
-def flip_a_bit(folder, generator):
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    path = generator.choice(paths)
-    data = bytearray(path.read_bytes())
-    data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
-    path.write_bytes(data)
-    return path

@@ -42,6 +42,22 @@ def test_the_cell_that_takes_longest_starts_first_and_a_baseline_last(workspace,
     assert workspace.build(jobs=1).started == ["b.md:a", "c.md:a", "a.md:a", "base.md:a"]
 
 
+def test_a_cell_is_expected_to_take_as_long_as_before_else_as_its_kind(workspace):
+    x, y, combine = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
+    workspace.cell("op/impls/x.md", f"import time; time.sleep(0.4)\n{WRITE}", MEASURING)
+    workspace.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a")
+    first = workspace.build()
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    workspace.cell("op/impls/y.md", WRITE, MEASURING)
+
+    (seconds,) = workspace.build().expected
+
+    assert first.expected == [{x: schedule.MEASURING_SECONDS, combine: schedule.OTHER_SECONDS}]
+    assert seconds[x] == first.finished[x].seconds >= 0.4
+    assert seconds[y] == schedule.MEASURING_SECONDS
+    assert workspace.build().expected == [{}]
+
+
 def test_a_failed_need_does_not_stop_combine(workspace):
     workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", MEASURING)
     workspace.cell("op/impls/y.md", WRITE, MEASURING)

@@ -62,10 +62,10 @@ class Recorder(Progress):
     environments: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    expected: list[list[str]] = field(default_factory=list)
+    expected: list[dict[str, float]] = field(default_factory=list)
 
     def build_started(self, expected: Mapping[str, float]) -> None:
-        self.expected.append([*expected])
+        self.expected.append({**expected})
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         self.environments.append(name)
