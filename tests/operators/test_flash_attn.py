@@ -12,7 +12,6 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
-from kernels_bench_tools.operators import flash_attn
 
 OPERATOR: Operator = find_operator("flash_attn")
 
@@ -56,23 +55,6 @@ def test_the_reference_is_the_formula_with_shared_heads_and_a_mask_that_ends_at_
     inputs = OPERATOR.inputs(attention(queries, keys, 4, 2, causal=causal, dtype="float64"), "cpu", 0)
 
     torch.testing.assert_close(OPERATOR.reference(*inputs), naive(*inputs), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("at_once", [2**25, 700, 1])
-def test_slices_cover_the_output_once_and_agree_with_the_whole(
-    causal: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flash_attn, "SCORES_AT_ONCE", at_once)
-    inputs = OPERATOR.inputs(attention(11, 13, 6, 3, causal=causal, dtype="float64"), "cpu", 0)
-    whole = OPERATOR.reference(*inputs)
-    seen = torch.zeros_like(whole)
-
-    for index, piece in OPERATOR.slices(inputs):
-        seen[index] += 1
-        torch.testing.assert_close(OPERATOR.reference(*piece), whole[index], rtol=1e-12, atol=1e-12)
-
-    assert torch.equal(seen, torch.ones_like(seen))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

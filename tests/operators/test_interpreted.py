@@ -6,19 +6,31 @@ from pathlib import Path
 import pytest
 from implementations import ROOT, code_of, options_of
 
-ON_SMOKE = """
-with torch.no_grad():
+PRELUDE = """
+options = eval(sys.argv[3])
+options.pop("kernels", "")
+only = options.pop("only", None)
+operator, kernel = find_operator(sys.argv[1]).adapted(**options), getattr(cell, sys.argv[2])
+workloads = operator.workloads("smoke", only)
+
+
+@torch.no_grad()
+def right(dtype, hard=True, may=(), **sizes):
+    of = operator if hard else replace(operator, edge_cases=no_edge_cases)
     for workload in workloads:
-        judge(operator, replace(workload, dtype="float16"), kernel)
+        case = replace(workload, axes={**workload.axes, **sizes}, dtype=dtype)
+        verdict = judge(of, case, kernel)
+        assert set(verdict.flags) <= {*may}, (case, verdict.flags)
+
+
 """
-"""What those without a script of their own are tried on."""
+"""Defines ``right``: whether the smoke workloads, in this type and with other sizes, are right, edge cases too if ``hard``."""
+ON_SMOKE = 'right("float16")\n'
+"""What those without a script of their own are tried on: edge cases in the type with the smallest range."""
 ACTIVATION = """
-for workload in workloads:
-    # Edge cases in the type with the smallest range; then unfinished tiles, and rows that share a tile.
-    for dtype, tokens, hidden_dim in (("float16", 16, 256), ("float32", 5, 1100), ("bfloat16", 9, 130)):
-        axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
-        of = operator if dtype == "float16" else replace(operator, edge_cases=no_edge_cases)
-        judge(of, replace(workload, axes=axes, dtype=dtype), kernel)
+right("float16")
+right("float32", False, {"precision"}, tokens=5, hidden_dim=1100)  # unfinished tiles
+right("bfloat16", False, tokens=9, hidden_dim=130)  # rows that share a tile
 """
 SCANNED = """
 import numpy
@@ -39,34 +51,22 @@ def scan(self, given):
 
 interpreter.ScanOps.generic_scan = scan
 """
-GATED = """
-(workload,) = workloads
-judge(operator, replace(workload, axes={**workload.axes, "seq_len": 5}, dtype="float16"), kernel)
-"""
 SCRIPTS: dict[str, str] = {
-    "triton_deformable_attention": """
-judge(operator, replace(smoke, axes={**smoke.axes, "queries": 5}), kernel)
-""",
-    "triton_gated_delta_rule": SCANNED + ON_SMOKE,
-    "triton_gate_first_rms_norm": GATED,
-    "triton_gated_rms_norm": GATED,
+    "triton_deformable_attention": 'right("float32", queries=5)',
+    "triton_gated_delta_rule": SCANNED + 'right("float16", may={"precision"})',
+    "triton_gate_first_rms_norm": 'right("float16", seq_len=5)',
+    "triton_gated_rms_norm": 'right("float16", seq_len=5)',
     "triton_selective_scan": SCANNED + ON_SMOKE,
-    "triton_ssd_scan": SCANNED + ON_SMOKE,
+    "triton_ssd_scan": SCANNED + 'right("float16", may={"precision"})',
     "triton_gelu": ACTIVATION,
     "triton_swiglu": ACTIVATION,
     "triton_causal_conv1d": """
 import warnings
 
 warnings.simplefilter("ignore")
-for dtype, activation, *extents in (
-    ("float16", "silu", 2, 8, 32, 4),
-    ("float32", "none", 3, 5, 1, 3),
-    ("bfloat16", "none", 2, 2, 1030, 5),
-):
-    axes = dict(zip(operator.axes, (*extents, activation)))
-    workload = replace(smoke, axes=axes, dtype=dtype)
-    verdict = judge(operator, workload, kernel)
-    assert not verdict.flags or dtype == "bfloat16", (axes, dtype, verdict.flags)
+right("float16")
+right("float32", batch=3, dim=5, seq_len=1, width=3, activation="none")
+right("bfloat16", may={"precision"}, batch=2, dim=2, seq_len=1030, width=5, activation="none")
 """,
     "triton_model": """
 from kernels_bench_tools.measure.correctness.compare import compare
@@ -110,10 +110,8 @@ found = kernel(masked, target)
 torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, target, reduction="none"))
 """,
     "triton_embedding": """
-for dtype in ("float32", "bfloat16"):
-    workload = replace(smoke, dtype=dtype)
-    assert not judge(operator, workload, kernel).flags
-
+right("float32")
+right("bfloat16")
 cell.MANY_TOKENS = 4  # as many, one fewer and one more, twice as many, and runs of all of them side by side
 for counts in ((4,), (3, 4, 5), (4, 8, 1, 0, 9, 2), (0, 3, 3, 3, 12), (1, 16, 1)):
     ids = torch.cat([torch.full((count,), row) for row, count in enumerate(counts)])
@@ -126,14 +124,10 @@ for counts in ((4,), (3, 4, 5), (4, 8, 1, 0, 9, 2), (0, 3, 3, 3, 12), (1, 16, 1)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 """,
     "triton_attention": """
-for dtype, *extents in (
-    ("float32", 1, 33, 33, 2, 2, 16, False),
-    ("float16", 1, 70, 70, 4, 2, 32, True),
-    ("float16", 1, 3, 600, 4, 2, 64, True),
-    ("float32", 1, 1, 530, 2, 1, 32, False),
-):
-    workload = replace(smoke, axes=dict(zip(operator.axes, extents)), dtype=dtype)
-    assert not judge(operator, workload, kernel).flags
+right("float32", seq_len=33, kv_len=33, head_dim=16)
+right("float16", seq_len=70, kv_len=70, heads=4, head_dim=32, causal=True)
+right("float16", seq_len=3, kv_len=600, heads=4, causal=True)
+right("float32", seq_len=1, kv_len=530, kv_heads=1, head_dim=32)
 """,
     "triton_fp8_gemm": """
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
@@ -162,39 +156,21 @@ def convert(values, given, wanted, rounding):
 
 
 interpreter._convert_float = convert
-for workload in workloads:
-    # As few tokens as leave a block of rows unfinished: the interpreter runs programs one after another.
-    cases = [("bfloat16", 16, 256), ("float32", 130 if "128x128" in workload.group else 5, 520)]
-    if workload.group == "Row-wise":
-        cases += [("bfloat16", 2, 17000)]  # longer than a program's registers
-    for dtype, tokens, hidden_dim in cases:
-        axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
-        case = replace(workload, axes=axes, dtype=dtype)
-        of = operator if tokens == 16 else replace(operator, edge_cases=no_edge_cases)
-        assert not judge(of, case, kernel).flags
+right("bfloat16")
+# As few tokens as leave a block of rows unfinished: the interpreter runs programs one after another.
+right("float32", False, tokens=130, hidden_dim=520)
+workloads = workloads[:1]
+right("bfloat16", False, tokens=2, hidden_dim=17000)  # rows longer than a program's registers
 """,
     "triton_kv_store": """
-for dtype, most in (("float32", 1024), ("bfloat16", 16)):
-    cell.MOST_COLUMNS = most
-    workload = replace(smoke, dtype=dtype)
-    assert not judge(operator, workload, kernel).flags
+for dtype, cell.MOST_COLUMNS in (("float32", 1024), ("bfloat16", 16)):
+    right(dtype)
 """,
     "triton_layer_norm": """
-torch.manual_seed(0)
-for dtype in (torch.float32, torch.bfloat16):
-    # Rows of all lengths; from 32769 numbers on they are read in chunks.
-    for shape in ((2, 3, 64), (1, 2, 769), (2100, 12), (2, 16384), (1, 2, 33000)):
-        x = torch.randn(shape).to(dtype) + 10
-        weight, bias = torch.randn((2, shape[-1])).to(dtype)
-        exact = torch.nn.functional.layer_norm(x.double(), shape[-1:], weight.double(), bias.double())
-        out = kernel(x, weight, bias)
-        assert out.dtype == dtype and out.shape == x.shape
-        eps = torch.finfo(dtype).eps
-        units = 2 if eps > 1e-4 else 100
-        error = ((out.double() - exact).abs() / (units * eps * (1 + exact.abs()))).max().item()
-        assert error <= 1, (dtype, shape, error)
-        spaced = torch.nn.functional.pad(x, (0, 3))[..., : shape[-1]]
-        assert torch.equal(kernel(spaced, weight, bias), out), "not contiguous"
+right("float32", seq_len=4)
+# Rows of all lengths; from 32769 numbers on they are read in chunks.
+for dtype, *rows in (("bfloat16", 2, 769), ("float32", 300, 12), ("bfloat16", 2, 16384), ("float32", 2, 33000)):
+    right(dtype, False, batch=1, seq_len=rows[0], hidden_dim=rows[1])
 """,
     "triton_matmul": """
 from kernels_bench_tools.measure.modes import in_mode, timed_function
@@ -211,36 +187,25 @@ with torch.no_grad():
         judge(backward, sized, function)
 """,
     "triton_paged_attention": """
-for dtype, per_split, step in (("float32", 256, 16), ("float16", 16, 16)):
-    cell.TOKENS_PER_SPLIT, cell.tiling = per_split, lambda *_: (99, step)
-    workload = replace(smoke, dtype=dtype)
-    assert not judge(operator, workload, kernel).flags
+for dtype, cell.TOKENS_PER_SPLIT, step in (("float32", 256, 16), ("float16", 16, 16)):
+    cell.tiling = lambda *_: (99, step)
+    right(dtype)
 """,
     "triton_rms_norm": """
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 
 # Few rows: the interpreter takes a millisecond for each line of each program, and a row is a program.
-USUAL, LONG, SHORT = (2, 4, 256), (1, 2, 34000), (5, 3, 96)
-
-
-def sized(workload, shape, dtype):
-    axes = dict(zip(("batch", "seq_len", "hidden_dim"), shape))
-    return replace(workload, axes={**workload.axes, **axes}, dtype=dtype)
-
-
-with torch.no_grad():
-    for workload in workloads:
-        # Edge cases in the type with the smallest range.
-        judge(operator, sized(workload, USUAL, "float16"), kernel)
-        for shape, dtype in ((LONG, "float32"), (SHORT, "bfloat16")):
-            judge(replace(operator, edge_cases=no_edge_cases), sized(workload, shape, dtype), kernel)
-    # Shorter rows go the way of long ones, several in a program.
-    cell.LONGEST_IN_REGISTERS, cell.LONGEST_IN_REGISTERS_BACKWARD, cell.CHUNK = 2048, 1024, 1024
-    backward = in_mode(operator, "bwd")
-    for workload in backward.workloads("smoke"):
-        for shape in ((2, 3, 769), (1, 9, 2100), SHORT):
-            case = sized(workload, shape, "float32")
-            judge(backward, case, timed_function(operator, kernel, "bwd").call)
+right("float16", seq_len=4)
+right("float32", False, batch=1, seq_len=2, hidden_dim=34000)
+right("bfloat16", False, batch=5, seq_len=3, hidden_dim=96)
+# Shorter rows go the way of long ones, several in a program.
+cell.LONGEST_IN_REGISTERS, cell.LONGEST_IN_REGISTERS_BACKWARD, cell.CHUNK = 2048, 1024, 1024
+backward = in_mode(operator, "bwd")
+passes = timed_function(operator, kernel, "bwd")
+for workload in backward.workloads("smoke"):
+    for shape in ((2, 3, 769), (1, 9, 2100), (5, 3, 96)):
+        axes = dict(zip(operator.axes, ("rms_norm", *shape)))
+        judge(backward, replace(workload, axes=axes, dtype="float32"), passes.call)
 
 for shape in ((4, 769), (9, 2100)):  # with a residual, whose own gradient joins
     values = [torch.randn(shape, dtype=torch.float64) for _ in range(2)]
@@ -256,24 +221,12 @@ for shape in ((4, 769), (9, 2100)):  # with a residual, whose own gradient joins
         torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 """,
     "triton_rotary": """
-for dtype, heads, kv_heads, head_dim, most in (
-    ("float32", 12, 3, 80, 128), ("bfloat16", 4, 2, 32, 4096), ("float16", 3, 12, 64, 128)
-):
-    axes = {"batch": 2, "seq_len": 3, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    workload = replace(smoke, axes=axes, dtype=dtype)
-    cell.PAIRS_PER_PROGRAM = most
-    of = operator if dtype == "float32" else replace(operator, edge_cases=no_edge_cases)
-    assert not judge(of, workload, kernel).flags
+right("float32", seq_len=3, heads=12, kv_heads=3, head_dim=80)
+right("bfloat16", False, seq_len=3)
+cell.PAIRS_PER_PROGRAM = 128
+right("float16", False, seq_len=3, heads=3, kv_heads=12, head_dim=64)
 """,
 }
-PRELUDE = """
-options = eval(sys.argv[3])
-options.pop("kernels", "")
-only = options.pop("only", None)
-operator, kernel = find_operator(sys.argv[1]).adapted(**options), getattr(cell, sys.argv[2])
-workloads = operator.workloads("smoke", only)
-smoke = workloads[0]
-"""
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,22 @@ import sys
 from dataclasses import replace
 
 import pytest
-from implementations import ALL_SMOKE, count_slices
+from implementations import ALL_SMOKE, count_slices, find, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Operator, Workload, built_in_modules, one_slice
 
 
-@pytest.mark.parametrize(("operator", "workload"), ALL_SMOKE)
+ATTENTION = find("flash_attn")
+SHARED_HEADS = [
+    (ATTENTION, smoke_workload(ATTENTION, seq_len=queries, kv_len=keys, heads=8, kv_heads=4, causal=True))
+    for queries, keys in ((11, 13), (3, 5))
+]
+"""Slices of queries, and of several heads of keys."""
+
+
+@pytest.mark.parametrize(("operator", "workload"), [*ALL_SMOKE, *SHARED_HEADS])
 def test_slices_cover_the_outputs(
     monkeypatch: pytest.MonkeyPatch, operator: Operator, workload: Workload
 ) -> None:
