@@ -1,9 +1,6 @@
 """Whole models: the logits of transformers, whatever the cache, the phases and the simulated ranks."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-from typing import Any
 
 import pytest
 import torch
@@ -19,11 +16,13 @@ from tiny_models import (
     tiny_config,
 )
 from torch import Tensor
+from torch.nn import functional
 
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.models.baseline.forward_context import plan_batch
-from kernels_bench_tools.models.baseline.L1 import AllReduce
+from kernels_bench_tools.models.baseline.L2 import RowParallelLinear
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
+from kernels_bench_tools.models.baseline.parallel_state import tensor_parallel
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 transformers = pytest.importorskip("transformers")
@@ -66,43 +65,18 @@ def test_a_chunk_of_a_prompt_beside_a_decoding_sequence_gives_the_logits_of_pref
     torch.testing.assert_close(mixed, torch.cat((whole[0][14:], whole[1][9:])), **CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_logits_of_simulated_ranks_concatenate_to_those_of_one(kind: str) -> None:
-    size = 4  # two share each head of keys
-    sequences, tables = random_tokens(11, 7), block_tables()
-    expected = logits(model_of(kind), sequences, [11, 7], tables)
-    sums = SumOverThreads(size)
+@torch.no_grad()
+def test_only_the_first_rank_of_a_row_parallel_layer_adds_the_bias() -> None:
+    x, weight, bias, parts = torch.randn(3, 8), torch.randn(6, 8), torch.randn(6), []
+    for size, rank in ((1, 0), (2, 0), (2, 1)):
+        with tensor_parallel(rank, size):
+            module = RowParallelLinear(8, 6)
+        module.weight.copy_(weight.chunk(size, 1)[rank])
+        module.bias.copy_(bias)
+        parts.append(module(x.chunk(size, 1)[rank]))
 
-    def run(rank: int) -> Tensor:
-        model = loaded_model(kind, random_checkpoint(kind), rank, size)
-        for module in model.modules():
-            if isinstance(module, AllReduce):
-                module.register_forward_hook(sums.hook(rank))
-        return logits(model, sequences, [11, 7], tables)
-
-    with ThreadPoolExecutor(size) as threads:
-        parts = list(threads.map(run, range(size)))
-
-    assert expected.shape[1] == HUGGINGFACE[kind]["vocab_size"]
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected, **CLOSE)
-
-
-class SumOverThreads:
-    """Adds up tensors of ranks that run in threads."""
-
-    def __init__(self, size: int) -> None:
-        self.parts: list[Any] = [None] * size
-        self.barrier = Barrier(size, timeout=60)
-
-    def hook(self, rank: int) -> Callable[..., Tensor]:
-        def exchange(module: AllReduce, inputs: Any, output: Tensor) -> Tensor:
-            self.parts[rank] = output
-            self.barrier.wait()
-            total = torch.stack(self.parts).sum(dim=0)
-            self.barrier.wait()  # nobody overwrites a part that another still adds
-            return total
-
-        return exchange
+    torch.testing.assert_close(parts[1] + parts[2], parts[0])
+    torch.testing.assert_close(parts[0], functional.linear(x, weight, bias))
 
 
 def without_cache() -> Tensor:

@@ -10,7 +10,6 @@ from torch import Tensor
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Operator, Workload, built_in_modules, one_slice
 
-
 ATTENTION = find("flash_attn")
 SHARED_HEADS = [
     (ATTENTION, smoke_workload(ATTENTION, seq_len=queries, kv_len=keys, heads=8, kv_heads=4, causal=True))
