@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_190,
+    "kernels_bench_tools": 41_200,
     "kernels_bench_tools/chart": 620,
     "kernels_bench_tools/cli": 4_120,
     "kernels_bench_tools/cluster": 590,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_690,
+    "tests": 30_720,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -213,6 +213,8 @@ def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) ->
     return chapters
 
 
+_INLINED = 4
+"""Charts in an operator's page itself. The others are loaded when a reader comes to them, so that more devices cost little."""
 _RESULTS = {
     "models": "Results for the shapes that models call it with, in a prefill and in decoding.",
     "backward": "Results of the backward pass, which is timed separately from the forward pass.",
@@ -234,11 +236,12 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             # Results come after the introduction, before any chapter.
             body.parts.insert(body.introduction(), Part("results"))
     shown = operator.on(page.path)
+    panels = {panel.view: panel for panel in _first_panels(operator, page)}
+    inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:
-        is_on = _is_on(operator, page)
         chart = artifacts.figure_preview(
-            operator.chart, page, lambda panel: is_on(panel) and panel.chart == operator.first_chart
+            operator.chart, page, lambda one: one is panels.get(one.view) and one.view in inlined
         )
         chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
@@ -255,9 +258,11 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
         urls=operator.urls(page),
         measured_in=partial(_measured_in, site, page),
         latency=chart,
+        panels=panels,
         charts={panel.view: figure for panel, figure in chart.panels} if chart else {},
         choices={name: text for name, text in charts(shown.views).items() if name in drawn},
         charts_url=page.url(paths.script(page.path, "charts")),
+        views_url=page.url(paths.script(page.path, "views")),
         pairs_url=page.url(paths.script(page.path, "pairs")),
         drawn=operator.summary.drawn if operator.summary and not kind else [],
         compared={
@@ -278,6 +283,19 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             for model, calls in site.models.used_by(name)
         ],
     )
+
+
+def _first_panels(operator: OperatorReport, page: Page) -> list[ChartPanel]:
+    """Return the panels that a page shows unless a reader chooses another metric."""
+    is_on = _is_on(operator, page)
+    own = operator.chart.panels if operator.chart else []
+    return [panel for panel in own if is_on(panel) and panel.chart == operator.first_chart]
+
+
+def views_script(operator: OperatorReport, page: Page) -> str:
+    """Return a script with the panels of a page's views, for when a reader comes to them."""
+    first = _first_panels(operator, page)
+    return _panels_script(operator, page, lambda one: one in first)
 
 
 def charts_script(operator: OperatorReport, page: Page) -> str:

@@ -47,7 +47,7 @@ def model_file(key: str, suffix: str = "html") -> str:
 
 
 def script(page: str, kind: str) -> str:
-    """Return a script of a page: ``charts`` of its other metrics, or ``pairs``, any two implementations compared."""
+    """Return a script of a page: charts of its ``views``, ``charts`` of other metrics, or ``pairs``, any two implementations compared."""
     return f"{posixpath.splitext(page)[0]}.{kind}.js"
 
 

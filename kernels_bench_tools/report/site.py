@@ -245,10 +245,8 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         key = operators[operator.folder]
         found[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
-            found[paths.script(path, "charts")] = (
-                key,
-                partial(pages.charts_script, operator, Page(path, site.links)),
-            )
+            for kind, script in ("charts", pages.charts_script), ("views", pages.views_script):
+                found[paths.script(path, kind)] = key, partial(script, operator, Page(path, site.links))
             found[paths.script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
         if operator.figures:
             found[paths.script(f"{operator.folder}/front.html", "charts")] = (

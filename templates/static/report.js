@@ -244,10 +244,10 @@ const panelOfHtml = html => {
 // Show each view's panel of the chosen metric; a view without one keeps its first.
 const exchange = charts => {
   for (const chart of all(".chart")) {
-    const now = chart.querySelector("svg.panel");
+    const now = chart.querySelector("svg.panel, .plot-box");
     chart.drawn ??= { first: now };
     const html = charts[metric]?.[now.dataset.view], wanted = html ? metric : "first";
-    now.replaceWith(chart.drawn[wanted] ??= panelOfHtml(html));
+    if (now.dataset.chart !== (html ? metric : chart.drawn.first.dataset.chart)) now.replaceWith(chart.drawn[wanted] ??= panelOfHtml(html));
   }
 };
 
@@ -335,15 +335,15 @@ const flagLines = () => {
   for (const element of all(".chart [data-series]")) flag(element, "off", hidden.has(keyOf(element)) || filtered.has(slugOf(element)));
 };
 
-// Charts of the front page, when they come into view.
+// Charts that are not in the page, when they come into view.
 const loadInView = places => {
   const watcher = new IntersectionObserver(entries => {
     for (const { target, isIntersecting } of entries) if (isIntersecting) {
-      watcher.unobserve(target);
       const { load: url, chart, view } = target.dataset;
       load(url).then(charts => {
         const html = charts[chart]?.[view];
-        if (html) target.replaceWith(panelOfHtml(html));
+        // Another metric's chart may be in its place meanwhile.
+        if (html && target.isConnected) target.replaceWith(panelOfHtml(html));
         flagLines();
       });
     }

@@ -30,6 +30,23 @@ def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(ope
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
+def test_the_chart_of_a_later_view_is_loaded_when_a_reader_comes_to_it(open_committed):
+    opened = open_committed()
+    page = opened.goto("activation/index.html")
+    view = page.locator(".plot-box").first.get_attribute("data-view")
+    panel = page.locator(f'svg.panel[data-view="{view}"]')
+    expect(panel).to_have_count(0)
+
+    page.evaluate("view => { location.hash = view }", view)
+    expect(panel).to_have_attribute("data-chart", "latency")
+    metrics = page.locator("input[name=metric]")
+    for chosen in (metrics.last, metrics.first):
+        chosen.evaluate("input => input.click()")
+        expect(panel).to_have_attribute("data-chart", chosen.get_attribute("value"))
+
+    assert opened.messages == []
+
+
 @pytest.mark.parametrize("path", ["models/qwen3-30b-a3b.html", "causal_lm/impls/triton_model.html"])
 def test_a_long_page_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers, path):
     opened = open_committed(viewport={"width": 390, "height": 800}, reduced_motion="reduce")

@@ -1,5 +1,8 @@
 """An operator with several views on a device: each is found, distinguished and shown briefly."""
 
+import json
+from xml.etree import ElementTree as ET
+
 import pytest
 from markup import text_of
 
@@ -35,15 +38,29 @@ def test_the_first_view_of_a_device_is_open_and_the_others_are_folded(operator):
     ]
 
 
-def test_each_view_has_its_own_ranking_chart_and_medians(operator):
+def test_each_view_has_its_own_ranking_chart_and_medians_and_charts_of_later_ones_are_loaded(
+    many_site, operator
+):
+    script = (many_site / "activation/index.views.js").read_text("utf-8")
+    found = json.loads(script.removeprefix("kbtData = ").removesuffix(";\n"))
+    inside = []
     for fold in folds(operator):
         kinds = [table.get("class") for table in fold.iter("table")]
         assert kinds == ["ranking", "medians tight"]
         charts = [element for element in fold.iter() if str(element.tag).rpartition("}")[2] == "svg"]
-        assert len(charts) == 1
-        shown = {g.get("data-series") for g in charts[0].iter() if g.get("data-series")}
+        boxes = [element for element in fold.iter("div") if element.get("class") == "plot-box"]
+        assert len(charts) + len(boxes) == 1
+        inside.append(bool(charts))
+        drawn = (
+            charts[0]
+            if charts
+            else ET.fromstring(found[boxes[0].get("data-chart")][boxes[0].get("data-view")])
+        )
+        shown = {g.get("data-series") for g in drawn.iter() if g.get("data-series")}
         ranked = {row.get("data-series") for row in fold.iter("tr") if row.get("data-series")}
         assert shown == ranked
+        assert {box.get("data-load") for box in boxes} <= {"index.views.js"}
+    assert inside == [True] * 4 + [False] * 4
 
 
 def test_the_first_table_links_to_every_view_and_shows_its_fastest(operator):
