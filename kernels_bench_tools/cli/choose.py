@@ -24,7 +24,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, BuildRun
+from kernels_bench_tools.records.build import IMPLEMENTATIONS, TRANSFORMERS, BuildRun
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import EFFECTS, record_file, record_files
 from kernels_bench_tools.records.device import Device, current_device
@@ -186,7 +186,8 @@ def _choose_for_model(
         if choices.effect:
             print("to measure their effect on the whole model:")
             together = ["--together"] if len(choices.effect) > 1 else []
-            options = [*together, f"--model {model}", f"--phase {choices.phase}"]
+            framework = [f"--framework {TRANSFORMERS}"] if tasks.kernels else []
+            options = [*together, *framework, f"--model {model}", f"--phase {choices.phase}"]
             print(_command(["kbt effect", *choices.effect, *options]))
         print()
     if missing := unmeasured(chosen, measurements):

@@ -41,6 +41,7 @@ from kernels_bench_tools.text import (
 )
 
 NOT_MEASURED, STALE = "not measured", "stale"
+_HUB_DEVICES = ("cuda", "rocm", "xpu")
 
 
 def list_notebooks(
@@ -198,6 +199,14 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
                 name = "\n  ".join([task.module, *where])
                 lines.append([str(task.level), name, str(task.calls), "\n".join(task.inputs)])
         _print_table(lines, right={0, 2})
+        print()
+    if tasks.kernels and not phase:
+        print_heading("kernels of the Hub that use_kernels=True takes, by device")
+        lines = [["layer or function", "instances", *_HUB_DEVICES]]
+        for kernel in tasks.kernels:
+            modes = [", ".join(kernel.devices.get(device, ["none"])) for device in _HUB_DEVICES]
+            lines.append([kernel.name, str(kernel.instances), *modes])
+        _print_table(lines, right={1}, whole={0})
         print()
     print(f"{tasks.model}, {tasks.parameters:,} parameters; configuration: {tasks.source}")
 

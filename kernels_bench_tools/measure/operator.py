@@ -21,7 +21,7 @@ from kernels_bench_tools.measure.project_operators import project_operators, sho
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.hub import LEFT_OUT
-from kernels_bench_tools.records.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.records.model import DERIVED, model_files, read_model_tasks
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean
@@ -383,7 +383,7 @@ class Operator:
 def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> dict[str, list[Workload]]:
     """Return a workload set for each model that calls an operator; ``name`` gets the axes of a workload by name."""
     sets = {}
-    for model in model_keys(DERIVED):
+    for model in model_files(DERIVED):
         found = [
             Workload(
                 name=f"{model}_{phase.name}_{name(**called.axes)}",

@@ -49,7 +49,9 @@ class ModuleCall:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Those of the inputs that are tensors, by argument."""
-        given = inspect.signature(self.module.forward).bind(*self.args, **self.named).arguments
+        # Of the class: what replaces ``forward`` of an instance may take anything.
+        names = inspect.signature(type(self.module).forward)
+        given = names.bind(self.module, *self.args, **self.named).arguments
         return {name: value for name, value in given.items() if isinstance(value, Tensor)}
 
     @property

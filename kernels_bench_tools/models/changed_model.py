@@ -65,11 +65,7 @@ class ChangedModel:
             function.forward = forward
         self.instances: dict[str, nn.Module] = replaced | _replaced(model, self.copy)
         """What computes with another function, by path, or by name."""
-        can = {
-            path: type(module).kernel_layer_name
-            for path, module in (dict(self.copy.named_modules()) | _functions(self.copy)).items()
-            if hasattr(type(module), "kernel_layer_name")
-        }
+        can = kernel_layers(self.copy)
         by_kernels = can.keys() & self.instances.keys()
         self.kept = dict(Counter(name for path, name in can.items() if by_kernels and path not in by_kernels))
         """Instances for which transformers names a kernel, but none for this mode and device, by the kernel's name."""
@@ -130,6 +126,15 @@ class ChangedModel:
             else:
                 for same in paths[path]:
                     yield replace(call, module=modules[same]), replace(call, module=self.instances[same])
+
+
+def kernel_layers(model: nn.Module) -> dict[str, str]:
+    """Return the names that transformers' table has for layers and functions of a model, by path, or name of the function."""
+    return {
+        path: type(module).kernel_layer_name
+        for path, module in (dict(model.named_modules()) | _functions(model)).items()
+        if hasattr(type(module), "kernel_layer_name")
+    }
 
 
 def _weights(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:

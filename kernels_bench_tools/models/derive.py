@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, wraps
+from inspect import signature
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -17,23 +19,31 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.models.baseline.forward_context import BLOCK_SIZE, plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.calls import Key, ModuleCall, describe, hooked, level_of, modules_of_levels
-from kernels_bench_tools.models.config import config_keys, load_config, splitting_problems
+from kernels_bench_tools.models.changed_model import kernel_layers
+from kernels_bench_tools.models.config import load_config, splitting_problems
+from kernels_bench_tools.models.forward_pass import cache_after, transformers_model
+from kernels_bench_tools.models.replacement import ADAPTERS, Caller, Replacement
+from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import (
+    CONFIGS,
     RANKS,
     Called,
+    LayerKernel,
     ModelTask,
     ModelTasks,
     Phase,
     Sizes,
     derived_folder,
+    find_model,
+    model_files,
     phase_sizes,
 )
 
 PHASES = ("prefill-2048", "decode-1", "decode-32")
-BLOCK_SIZE = 16
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
@@ -43,21 +53,135 @@ def derive(model: str, ranks: int = 1) -> ModelTasks:
     Raises:
         ModelError: The model is not known, or cannot be split over this many ranks.
     """
+    path = find_model(CONFIGS, model)
+    if path.parent != CONFIGS:
+        return _of_transformers(model, msgspec.json.decode(path.read_bytes()))
     config = load_config(model)
     built = build_model(config, size=ranks)
     parameters = sum(parameter.numel() for parameter in built.parameters())
     outputs: dict[Any, Any] = {}
     for module in built.modules():
         if level_of(module) == 1:
-            module.forward = _computed_once(module, outputs)
+            own = type(module), *map(describe, module.parameters())
+            module.forward = _computed_once(module.forward, own, outputs)
     phases = [_phase(built, name, phase_sizes(name)) for name in PHASES]
     return ModelTasks(model=model, source=config.source, parameters=parameters, phases=phases)
 
 
-def _computed_once(module: nn.Module, outputs: dict[Any, Any]) -> Callable[..., Any]:
-    """Return ``forward`` of a kernel that takes the output of an equal call: on ``meta`` only shapes matter, and torch finds them slowly."""
-    forward = module.forward
-    own = type(module), *map(describe, module.parameters())
+def _of_transformers(model: str, config: dict[str, Any]) -> ModelTasks:
+    """Return the tasks of a model of which only transformers has modules, with torch's implementations of our operators in it."""
+    from transformers.integrations.hub_kernels import get_kernel_mapping_transformers
+
+    request = EffectRequest(model=model, config=config, phases=[], framework=TRANSFORMERS)
+    built = transformers_model(request, "meta")
+    table = get_kernel_mapping_transformers()
+    kernels = [
+        LayerKernel(
+            name=name,
+            instances=count,
+            devices={
+                str(device): sorted(str(mode).removeprefix("Mode.").lower() for mode in modes)
+                for device, modes in table.get(name, {}).items()
+            },
+        )
+        for name, count in Counter(kernel_layers(built).values()).items()
+    ]
+    return ModelTasks(
+        model=model,
+        source=config["source"],
+        parameters=sum(parameter.numel() for parameter in built.parameters()),
+        phases=[_phase_of_transformers(built, name, phase_sizes(name)) for name in PHASES],
+        kernels=kernels,
+    )
+
+
+def _phase_of_transformers(model: Any, name: str, sizes: Sizes) -> Phase:
+    tasks, replacement = _Tasks(model, sizes), Replacement({}, {})
+    outputs: dict[Any, Any] = {}
+    for operator, adapters in ADAPTERS.items():
+        for adapter, (path, module) in product(adapters, model.named_modules()):
+            if isinstance(adapter.module, str) and adapter.fits(module):
+                # Of two tensors: their products are modules, and noted, too.
+                layout = "two_tensors" if "two_tensors" in adapter.layouts else adapter.layouts[0]
+                form = find_operator(operator).adapted(layout=layout)
+                form = form.for_workload(form.workload_sets["smoke"][0])
+                call = Caller(form, _noting(tasks, form, module, outputs), layout=layout)
+                replacement.add(path, module, adapter, call)
+    kernels = {module for module in replacement.instances.values() if level_of(module) == 1}
+    products = {module for module in model.modules() if isinstance(module, nn.Linear | nn.Embedding)}
+
+    def note(call: ModuleCall) -> None:
+        module: Any = call.module
+        if module in products:
+            x = call.args[0]
+            given = (
+                {"input_ids": x.flatten()} if isinstance(module, nn.Embedding) else {"x": x.flatten(0, -2)}
+            )
+            tasks.note(1, type(module).__name__, {**given, "weight": module.weight}, module)
+        else:
+            tasks.note(*call.key[:2], call.tensors, module)
+
+    ids = partial(torch.zeros, dtype=torch.long, device="meta")
+    blocks = {*modules_of_levels(model, 1, 2, 3)} - kernels
+    with torch.no_grad(), replacement.active():
+        before = sizes.context - sizes.tokens
+        cache = cache_after(model, ids(sizes.sequences, before)) if before else {}
+        tasks.found.clear()
+        with hooked(products | blocks, note):
+            model(input_ids=ids(sizes.sequences, sizes.tokens), use_cache=True, **cache)
+    return tasks.phase(name)
+
+
+def _noting(tasks: _Tasks, form: Operator, module: nn.Module, outputs: dict[Any, Any]) -> Callable[..., Any]:
+    """Return torch's implementation of an operator, which notes each call of it by a module."""
+    names = signature(form.reference).parameters
+    baseline = _computed_once(form.baseline or form.reference, (form.name,), outputs)
+
+    def call(*inputs: Any) -> Any:
+        given = {name: one for name, one in zip(names, inputs, strict=False) if isinstance(one, Tensor)}
+        tasks.note(1, f"{type(module).__name__}: {form.name}", given, module, form.name)
+        return baseline(*inputs)
+
+    return call
+
+
+class _Tasks:
+    """Tasks of a phase, from the calls of modules."""
+
+    def __init__(self, model: nn.Module, sizes: Sizes) -> None:
+        self.found: dict[Key, ModelTask] = {}
+        self._sizes = sizes
+        self._paths = {module: _NUMBER.sub(".*", path) for path, module in model.named_modules()}
+
+    def note(
+        self, level: int, kind: str, tensors: Mapping[str, Tensor], module: nn.Module, computed: str = ""
+    ) -> None:
+        """Note a call of a module, or of what it has ``computed``, the name of an operator."""
+        inputs = tuple(f"{name} {describe(value)}" for name, value in tensors.items())
+        key = level, kind, inputs
+        if key not in self.found:
+            found = [*_workloads(computed or kind, tensors, module, self._sizes)]
+            self.found[key] = ModelTask(
+                level=level, module=kind, inputs=[*inputs], calls=0, paths={}, workloads=found
+            )
+        task, where = self.found[key], self._paths[module]
+        task.calls += 1
+        task.paths[where] = task.paths.get(where, 0) + 1
+
+    def phase(self, name: str) -> Phase:
+        tasks = sorted(
+            self.found.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs)
+        )
+        sizes = self._sizes
+        return Phase(
+            name=name, sequences=sizes.sequences, tokens=sizes.tokens, context=sizes.context, tasks=tasks
+        )
+
+
+def _computed_once(
+    forward: Callable[..., Any], own: tuple[Any, ...], outputs: dict[Any, Any]
+) -> Callable[..., Any]:
+    """Return a kernel that takes the output of an equal call: on ``meta`` only shapes matter, and torch finds them slowly."""
 
     @wraps(forward)
     def computed_once(*args: Any, **named: Any) -> Any:
@@ -76,42 +200,33 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
     tables = torch.zeros(sizes.sequences, blocks, dtype=torch.long, device="meta")
     new, lengths = [sizes.tokens] * sizes.sequences, [sizes.context] * sizes.sequences
     positions, batch = plan_batch(new, lengths, tables, BLOCK_SIZE)
-    tasks: dict[Key, ModelTask] = {}
-    paths = {module: _NUMBER.sub(".*", path) for path, module in model.named_modules()}
+    tasks = _Tasks(model, sizes)
 
     def note(call: ModuleCall) -> None:
-        level, kind, inputs = key = call.key
-        if key not in tasks:
-            found = [*_workloads(call, sizes)]
-            tasks[key] = ModelTask(
-                level=level, module=kind, inputs=[*inputs], calls=0, paths={}, workloads=found
-            )
-        task, where = tasks[key], paths[call.module]
-        task.calls += 1
-        task.paths[where] = task.paths.get(where, 0) + 1
+        tasks.note(*call.key[:2], call.tensors, call.module)
 
     with torch.no_grad(), set_forward_context(batch), hooked(modules_of_levels(model, 1, 2, 3, 4), note):
         model.compute_logits(model(torch.zeros_like(positions), positions))
-    found = sorted(tasks.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs))
-    return Phase(
-        name=name, sequences=sizes.sequences, tokens=sizes.tokens, context=sizes.context, tasks=found
-    )
+    return tasks.phase(name)
 
 
-def _workloads(call: ModuleCall, sizes: Sizes) -> Iterator[Called]:
+def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Sizes) -> Iterator[Called]:
     """Yield what a call is as a workload of operators: attention that decodes is one of two."""
-    module: Any = call.module
-    shapes = {name: [*value.shape] for name, value in call.tensors.items()}
-    kinds = [describe(value) for value in (*call.tensors.values(), *module.parameters())]
+    shapes = {name: [*value.shape] for name, value in tensors.items()}
+    kinds = [describe(value) for value in (*tensors.values(), *module.parameters())]
     dtype = next((kind.partition("[")[0] for kind in kinds if "float" in kind), "")
 
     def called(operator: str, group: str = "", /, **axes: Any) -> Called:
         return Called(operator=operator, group=group, dtype=dtype, axes=axes)
 
     x, weight = shapes.get("x", []), shapes.get("weight", [])
+    q, k = shapes.get("q", []), shapes.get("k", [])
     batch = {"batch": sizes.sequences, "seq_len": sizes.tokens}
-    match type(module).__name__:
-        case "RMSNorm":
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    function, group = ("step", "Step") if "state" in shapes else ("prefill", "Prefill")
+    match kind:
+        # Of other weights, or with a gate, it is no workload of the operator without a layout.
+        case "RMSNorm" | "rms_norm" if "gate" not in shapes and len(dtypes) == 1:
             # Heads that are normalized are rows of a token.
             axes = {"batch": prod(x[:-2]), "seq_len": x[-2], "hidden_dim": x[-1]}
             if "residual" in shapes:
@@ -120,10 +235,28 @@ def _workloads(call: ModuleCall, sizes: Sizes) -> Iterator[Called]:
                 yield called("rms_norm", "RMSNorm", function="rms_norm", **axes)
         case "SiluAndMul":
             yield called("activation", "SwiGLU", function="swiglu", tokens=x[0], hidden_dim=x[1] // 2)
+        case "activation":
+            gate = shapes["gate"]
+            yield called(
+                "activation", "SwiGLU", function="swiglu", tokens=prod(gate[:-1]), hidden_dim=gate[-1]
+            )
+        case "flash_attn":
+            heads, head_dim = q[2:]
+            of_heads = {"heads": heads, "kv_heads": k[2], "head_dim": head_dim}
+            yield called("flash_attn", **batch, kv_len=k[1], **of_heads, causal=sizes.tokens > 1)
+        case "causal_conv1d":
+            axes = {"batch": x[0], "dim": x[1], "seq_len": x[2], "width": weight[1]}
+            yield called("causal_conv1d", **axes, activation="silu")
+        case "selective_scan":
+            axes = {"batch": x[0], "dim": x[1], "seq_len": x[2], "d_state": shapes["A"][1]}
+            yield called("selective_scan", group, function=function, **axes)
+        case "gated_delta_rule":
+            axes = {"batch": q[0], "seq_len": q[1], "heads": q[2], "key_dim": q[3]}
+            yield called("gated_delta_rule", group, function=function, **axes, value_dim=shapes["v"][3])
         case "RotaryEmbedding":
             heads, kv_heads = (shapes[name][-1] // module.head_size for name in ("query", "key"))
             yield called("rotary", **batch, heads=heads, kv_heads=kv_heads, head_dim=module.head_size)
-        case "FlashAttnPrefill" | "FlashAttnDecode" as kind:
+        case "FlashAttnPrefill" | "FlashAttnDecode":
             (sequences, heads, head_dim), (_, block_size, kv_heads, _) = shapes["query"], shapes["key_cache"]
             of_heads = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
             if kind == "FlashAttnDecode":
@@ -183,9 +316,10 @@ def _sizes_of_layer(layer: Any, sizes: Sizes) -> dict[str, Any]:
 
 def write_all() -> None:
     """Write the tasks of all models, for each number of ranks that a model can be split over."""
-    for key, ranks in product(config_keys(), RANKS):
-        if not splitting_problems(load_config(key), ranks):
-            folder = derived_folder(ranks)
+    for (key, path), ranks in product(model_files(CONFIGS).items(), RANKS):
+        ours = path.parent == CONFIGS
+        if ranks == 1 or (ours and not splitting_problems(load_config(key), ranks)):
+            folder = derived_folder(ranks) / path.parent.relative_to(CONFIGS)
             folder.mkdir(exist_ok=True)
             tasks = msgspec.json.encode(derive(key, ranks))
             lines = re.sub(rb'(?=\{"(?:name|level)":)', b"\n", tasks)  # one for each phase and task

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from kernels_bench_tools.errors import ModelError, Unsupported
 from kernels_bench_tools.measure.operator import failed_status
-from kernels_bench_tools.models.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.models.baseline.forward_context import BLOCK_SIZE, plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import config_for, config_from_huggingface
-from kernels_bench_tools.models.derive import BLOCK_SIZE
 from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import Status
@@ -204,9 +203,8 @@ def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> dict[
     """
     generator = torch.Generator(device).manual_seed(2)
     ids = random_tokens(model.config.vocab_size, (sequences, 2), device)
-    output = model(input_ids=ids, use_cache=True)
-    name_of_cache = "cache_params" if "cache_params" in output else "past_key_values"
-    for layer in output[name_of_cache].layers:
+    cache = cache_after(model, ids)
+    for layer in next(iter(cache.values())).layers:
         if getattr(layer, "keys", None) is not None:
             layer.keys, layer.values = (
                 kept.new_empty((*kept.shape[:2], tokens, kept.shape[3])).normal_(generator=generator)
@@ -220,7 +218,13 @@ def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> dict[
                     state.normal_(generator=generator)
             setattr(layer, name, states)
         layer.update_recurrent_state = lambda state, *_, **__: state
-    return {name_of_cache: output[name_of_cache]}
+    return cache
+
+
+def cache_after(model: Any, ids: Tensor) -> dict[str, Any]:
+    """Return the cache that a pass of these tokens leaves, by the name of the model's argument."""
+    output = model(input_ids=ids, use_cache=True)
+    return {name: output[name] for name in ("past_key_values", "cache_params") if name in output}
 
 
 class _Copied(dict[int, Any]):

@@ -69,7 +69,7 @@ def _of_functions(**functions: Callable[..., Any]) -> Adapter:
     Each gets the caller of an implementation, and then the arguments of transformers' function of its name.
     """
 
-    def forward(module: nn.Module, call: _Caller, *args: Any, **named: Any) -> Any:
+    def forward(module: nn.Module, call: Caller, *args: Any, **named: Any) -> Any:
         names = _function_of(type(module)).__globals__
         before = {name: names[name] for name in functions if name in names}
         names.update({name: partial(functions[name], call) for name in before})
@@ -85,11 +85,11 @@ def _function_of(kind: type[nn.Module]) -> Any:
     return unwrap(kind.forward)
 
 
-def _rms_norm(module: Any, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
+def _rms_norm(module: Any, call: Caller, x: Tensor, residual: Tensor | None = None) -> Any:
     return call(x, module.weight, residual, module.variance_epsilon)
 
 
-def _transformers_mlp(module: Any, call: _Caller, x: Tensor) -> Any:
+def _transformers_mlp(module: Any, call: Caller, x: Tensor) -> Any:
     if type(module.act_fn).__name__ not in {"SiLU", "SiLUActivation"}:
         raise ReplacementError(f"{type(module).__name__} computes {type(module.act_fn).__name__}, not SiLU")
     gate, up = module.gate_proj, module.up_proj
@@ -102,7 +102,7 @@ def _transformers_mlp(module: Any, call: _Caller, x: Tensor) -> Any:
     return module.down_proj(call((x @ weight.t()).flatten(0, -2)).unflatten(0, x.shape[:-1]))
 
 
-def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any) -> Any:
+def _transformers_attention(module: Any, call: Caller, *args: Any, **named: Any) -> Any:
     from transformers import modeling_utils
 
     attentions = modeling_utils.ALL_ATTENTION_FUNCTIONS
@@ -128,26 +128,26 @@ def _require(name: str, named: Mapping[str, Any]) -> None:
 
 
 def _conv1d(
-    call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Any = None, **_: Any
+    call: Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Any = None, **_: Any
 ) -> Any:
     if bias is None:
         bias = call.keep("no bias", lambda: torch.zeros_like(weight[:, 0]))
     return call(x, weight, bias, activation)
 
 
-def _conv1d_update(call: _Caller, x: Tensor, state: Tensor, *args: Any, **named: Any) -> Any:
+def _conv1d_update(call: Caller, x: Tensor, state: Tensor, *args: Any, **named: Any) -> Any:
     tokens = torch.cat((state, x), dim=-1)
     state.copy_(tokens[..., -state.shape[-1] :])
     return _conv1d(call, tokens, *args, **named)[..., -x.shape[-1] :]
 
 
-def _scan(call: _Caller, *args: Tensor, return_last_state: bool = False, **named: Any) -> Any:
+def _scan(call: Caller, *args: Tensor, return_last_state: bool = False, **named: Any) -> Any:
     _require("delta_softplus", named)
     out, state = call(*args, *(named[name] for name in ("D", "z", "delta_bias")), None)
     return (out, state) if return_last_state else out
 
 
-def _scan_update(call: _Caller, state: Tensor, *args: Tensor, **named: Any) -> Any:
+def _scan_update(call: Caller, state: Tensor, *args: Tensor, **named: Any) -> Any:
     _require("dt_softplus", named)
     x, dt, decay, b, c, through = args
     x, dt, b, c, z = (one[..., None] for one in (x, dt, b, c, named["z"]))
@@ -156,27 +156,27 @@ def _scan_update(call: _Caller, state: Tensor, *args: Tensor, **named: Any) -> A
     return out[..., 0]
 
 
-def _delta_rule(call: _Caller, *args: Tensor, output_final_state: bool = False, **named: Any) -> Any:
+def _delta_rule(call: Caller, *args: Tensor, output_final_state: bool = False, **named: Any) -> Any:
     _require("use_qk_l2norm_in_kernel", named)
     out, state = call(*args, *(named[name] for name in ("g", "beta", "initial_state")))
     return out, state if output_final_state else None
 
 
-def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
+def _rotary(module: RotaryEmbedding, call: Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
     cos, sin = module.cos_sin_cache[positions].chunk(2, dim=-1)
     heads = (x.unflatten(-1, (-1, module.head_size))[None] for x in (query, key))
     return tuple(x[0].flatten(1) for x in call(*heads, cos, sin))
 
 
-def _same(_: nn.Module, call: _Caller, *args: Tensor | None) -> Any:
+def _same(_: nn.Module, call: Caller, *args: Tensor | None) -> Any:
     return call(*(given for given in args if given is not None))
 
 
-def _mlp(module: LlamaMLP, call: _Caller, x: Tensor) -> Any:
+def _mlp(module: LlamaMLP, call: Caller, x: Tensor) -> Any:
     return call(x, module.gate_up_proj.weight, module.down_proj.weight)
 
 
-def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:
+def _moe(module: FusedMoE, call: Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:
     if not module.topk_softmax.renormalize:
         raise ReplacementError("the weights of a token's experts do not add up to 1, and those of moe do")
     return call(hidden_states, router_logits, module.w13_weight, module.w2_weight, module.top_k)
@@ -247,10 +247,20 @@ class Replacement:
     """Whether one of the implementations may overwrite its inputs."""
     kept: Mapping[str, int] = field(default_factory=dict)
     """Always empty: what a changed model has that could be replaced, but is not."""
+    _used: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set), repr=False)
+    """Names of functions that are replaced already, by path: one module may call those of several operators."""
 
     @property
     def classes(self) -> set[type[nn.Module]]:
         return {type(module) for module in self.instances.values()}
+
+    def add(self, path: str, module: nn.Module, adapter: Adapter, call: Caller) -> None:
+        if path in self.instances and adapter.uses <= self._used[path]:
+            raise ReplacementError(f"{call.operator.name} is replaced twice, for example in {path}")
+        self._used[path] |= adapter.uses
+        call.forward = self.forwards.get(path, partial(type(module).forward, module))
+        self.instances[path] = module
+        self.forwards[path] = partial(adapter.forward, module, call)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -275,7 +285,6 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
             takes a layout that models do not have, or cannot be called as they do, or two compute the same.
     """
     replacement = Replacement({}, {})
-    used: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     for given in substitutes:
         operator, task = given.operator, given.task
         if operator.name not in ADAPTERS:
@@ -292,17 +301,10 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
                 what = f"{adapter.name} computes {adapter.group}"
                 raise ReplacementError(f"computes {', '.join(sorted(computed))}; {what}")
             for path, module in model.named_modules():
-                if not adapter.fits(module):
-                    continue
-                # One module may call functions of several operators.
-                if path in replacement.instances and adapter.uses <= used[path]:
-                    raise ReplacementError(f"{operator.name} is replaced twice, for example in {path}")
-                used[path] |= adapter.uses
-                forward = replacement.forwards.get(path, partial(type(module).forward, module))
-                call = _Caller(operator, given.function, given.prepare, task.layout, forward)
-                replacement.instances[path] = module
-                replacement.forwards[path] = partial(adapter.forward, module, call)
-                found = True
+                if adapter.fits(module):
+                    call = Caller(operator, given.function, given.prepare, task.layout)
+                    replacement.add(path, module, adapter, call)
+                    found = True
         if not found:
             names = " or ".join(dict.fromkeys(adapter.name for adapter in adapters))
             raise ReplacementError(f"the model has no module {names}")
@@ -310,18 +312,19 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
     return replacement
 
 
-class _Caller:
+class Caller:
     """Calls an implementation for one module; what is prepared of its parameters is kept."""
 
     def __init__(
         self,
         operator: Operator,
         function: Callable[..., Any],
-        prepare: Callable[..., Any] | None,
-        layout: str,
-        forward: Callable[..., Any],
+        prepare: Callable[..., Any] | None = None,
+        layout: str = "",
     ) -> None:
-        self.layout, self.forward = layout, forward
+        self.operator, self.layout = operator, layout
+        self.forward: Callable[..., Any]
+        """The module's own, or what replaces another function that it calls."""
         self._parameters, self._function = operator.parameters, function
         self._prepare = Prepared(operator, prepare) if prepare is not None else None
         self._given: Inputs = ()

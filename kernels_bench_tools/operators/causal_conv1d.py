@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets
 
 AXES = ("batch", "dim", "seq_len", "width", "activation")
 FLOPS_OF_SILU = 4
@@ -65,7 +65,8 @@ def count_flops(inputs: Inputs) -> int:
     return x.numel() * (2 * weight.shape[1] + (FLOPS_OF_SILU if activation else 0))
 
 
-_workloads = partial(helpers.make_workloads, AXES, "B{batch}_D{dim}_S{seq_len}_W{width}".format)
+_name = "B{batch}_D{dim}_S{seq_len}_W{width}".format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 _DEFAULT = [(*sizes, "none") for sizes in product((2, 4), (64, 2048), (128, 512, 2048), (2, 4))]
 _LARGE = ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
 
@@ -81,6 +82,7 @@ OPERATOR = Operator(
         "decode": _workloads("bfloat16", "decode_", [(1, 8192, tokens, 4, "silu") for tokens in (1, 8, 64)]),
         "cpu": _workloads("float32", "cpu_", [(1, 64, seq_len, 4, "none") for seq_len in (128, 512, 2048)]),
         "smoke": _workloads("float32", "smoke_", ((2, 8, 32, 4, "silu"),)),
+        **model_sets("causal_conv1d", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

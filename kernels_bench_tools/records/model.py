@@ -83,7 +83,17 @@ class Phase(msgspec.Struct, kw_only=True):
         return [task for task in self.tasks if task.level > 1 and task.workloads]
 
 
-class ModelTasks(msgspec.Struct, kw_only=True):
+class LayerKernel(msgspec.Struct, kw_only=True):
+    """A layer or function for which transformers may take a kernel of the Hub."""
+
+    name: str
+    """As in transformers' table."""
+    instances: int
+    devices: dict[str, list[str]]
+    """Modes in which that table has a kernel, by kind of device; ``use_kernels=True`` leaves it as it is on others."""
+
+
+class ModelTasks(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The tasks of a model, or of one of its ranks; see ``derived_folder`` for its file."""
 
     model: str
@@ -92,6 +102,8 @@ class ModelTasks(msgspec.Struct, kw_only=True):
     parameters: int
     """Number of parameters of the rank."""
     phases: list[Phase]
+    kernels: list[LayerKernel] = []
+    """Of a model of which only transformers has modules."""
 
     def phase(self, name: str) -> Phase:
         names = [phase.name for phase in self.phases]

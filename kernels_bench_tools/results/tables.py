@@ -12,7 +12,7 @@ from statistics import median
 
 from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model import CONFIGS, model_keys
+from kernels_bench_tools.records.model import CONFIGS, model_files
 from kernels_bench_tools.records.record import Environment, FirstCall, Flag, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
@@ -71,7 +71,7 @@ def function_of(view: DeviceSummary) -> str:
     return next((workload.group for workload in view.workloads if workload.group), "")
 
 
-_MODELS = frozenset(model_keys(CONFIGS))
+_MODELS = frozenset(model_files(CONFIGS))
 
 
 def kind_of(view: DeviceSummary) -> str:

@@ -31,7 +31,7 @@ from kernels_bench_tools.records.build import (
     Prose,
 )
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.model import DERIVED, model_keys
+from kernels_bench_tools.records.model import DERIVED, model_files
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -234,7 +234,7 @@ def _workload_sets(module: Path) -> list[str]:
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             names.append(key.value)
         elif key is None and isinstance(value, ast.Call) and ast.unparse(value.func) == "model_sets":
-            names += model_keys(DERIVED)
+            names += model_files(DERIVED)
         else:
             return []
     return names

@@ -28,3 +28,15 @@ def test_one_phase_is_listed_with_its_blocks_and_layers(tmp_path: Path) -> None:
 
     assert [phase["name"] for phase in phases] == ["decode-1"]
     assert {task["level"] for task in phases[0]["tasks"]} == {1, 2, 3, 4}
+
+
+def test_a_model_that_only_transformers_has_is_listed_with_what_use_kernels_takes_on_each_device(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "falcon-mamba-7b")
+
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["1", "FalconMambaMixer:", "selective_scan", "64", "x", "bfloat16[1,", "8192,", "2048]"] in lines
+    both = ["inference,", "training"]
+    assert ["RMSNorm", "65", *both, *both, "inference"] in lines
+    assert ["selective_scan_fn", "1", *both, "none", *both] in lines

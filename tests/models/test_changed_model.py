@@ -15,8 +15,10 @@ from kernels_bench_tools.hub.kernel import HubLayer
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.effect import run_model
 from kernels_bench_tools.models.forward_pass import transformers_model
+from kernels_bench_tools.operators.recurrent.selective_scan import torch_scan
 from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import read_records
+from kernels_bench_tools.records.model import read_model_tasks
 from kernels_bench_tools.records.record import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -35,6 +37,26 @@ class HubRotary(nn.Module):
     def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
         cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
         return tuple(x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (q, k))
+
+
+class HubScan(nn.Module):
+    def forward(
+        self,
+        hidden_states: Tensor,
+        dt: Tensor,
+        A: Tensor,  # noqa: N803
+        B: Tensor,  # noqa: N803
+        C: Tensor,  # noqa: N803
+        D: Any = None,  # noqa: N803
+        z: Any = None,
+        delta_bias: Any = None,
+        delta_softplus: bool = False,
+        return_last_state: bool = False,
+        use_mambapy: bool = False,
+        use_associative_scan: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        return torch_scan(hidden_states, dt, A, B, C, D, z, delta_bias, None)[0]
 
 
 class WithoutWeight(nn.Module):
@@ -178,6 +200,20 @@ def test_a_layer_without_a_backward_pass_is_replaced_for_inference_only() -> Non
     assert (prefill.effect.replaced, prefill.effect.kept) == (NORMS + LAYERS, ROTARY)
     assert trained.effect is not None, trained.err
     assert (trained.effect.replaced, trained.effect.kept) == (LAYERS, {"RMSNorm": NORMS} | ROTARY)
+
+
+def test_functions_of_a_recurrent_layer_are_replaced_or_kept_by_the_names_that_are_listed() -> None:
+    records = measured(with_kernels(selective_scan_fn=HubScan), "prefill-16", "decode-2", kind="falcon_mamba")
+
+    assert [one.err.msg for one in records if one.err] == ["none of selective_scan_fn is called in decode-2"]
+    (record,) = measured(with_kernels(selective_scan_fn=HubScan), "prefill-16", kind="falcon_mamba")
+    assert record.effect is not None, record.err
+    assert (record.effect.replaced, record.effect.called) == (1, 1)
+    listed = {kernel.name: kernel.instances for kernel in read_model_tasks("falcon-mamba-7b").kernels}
+    of_layers = {"RMSNorm": LAYERS + 1, "SiLU": LAYERS}
+    assert record.effect.kept == {
+        name: of_layers.get(name, count) for name, count in listed.items() if name != "selective_scan_fn"
+    }
 
 
 def test_transformers_own_table_finds_kernels_as_get_kernel_does() -> None:

@@ -65,6 +65,31 @@ def test_the_committed_tasks_are_those_of_the_modules_with_the_published_paramet
         assert [task.calls for task in phase.tasks if task.level == 4] == [1, 1]
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("key", "calls"),
+    [
+        ("falcon-mamba-7b", {"causal_conv1d": 64, "selective_scan": 64, "rms_norm": 65}),
+        (
+            "qwen3-next-80b-a3b",
+            {"causal_conv1d": 36, "gated_delta_rule": 36, "rms_norm": 36, "flash_attn": 12, "activation": 48},
+        ),
+    ],
+)
+def test_the_committed_tasks_of_a_model_of_transformers_have_the_calls_that_an_effect_replaces(
+    key: str, calls: dict[str, int]
+) -> None:
+    found = derive(key)
+
+    assert found == read_model_tasks(key), "python -m kernels_bench_tools.models.derive"
+    for phase in found.phases:
+        replaced: Counter[str] = Counter()
+        for task in phase.tasks:
+            if ": " in task.module:
+                replaced[task.module.partition(": ")[2]] += task.calls
+        assert replaced == calls
+
+
 @pytest.mark.parametrize(("key", "ranks"), [("llama-3.2-1b", 8), ("qwen3-8b", 2)])
 def test_the_committed_tasks_of_a_rank_are_those_of_its_modules(key: str, ranks: int) -> None:
     assert derive(key, ranks) == read_model_tasks(key, ranks), "python -m kernels_bench_tools.models.derive"

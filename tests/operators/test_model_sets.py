@@ -29,7 +29,35 @@ KERNELS = {
 }
 OF_SOME_MODELS = {"grouped_gemm", "moe", "mlp", "decoder_layer", "causal_lm"}
 """Mixtures of experts call the first two, other models the others."""
-ONLY_TRANSFORMERS = {"causal_conv1d", "selective_scan", "gated_delta_rule"}
+ONLY_TRANSFORMERS = {
+    "causal_conv1d": {
+        "falcon-mamba-7b": [
+            "prefill-2048_B1_D8192_S2048_W4",
+            "decode-1_B1_D8192_S5_W4",
+            "decode-32_B32_D8192_S5_W4",
+        ],
+        "qwen3-next-80b-a3b": [
+            "prefill-2048_B1_D8192_S2048_W4",
+            "decode-1_B1_D8192_S5_W4",
+            "decode-32_B32_D8192_S5_W4",
+        ],
+    },
+    "selective_scan": {
+        "falcon-mamba-7b": [
+            "prefill-2048_Prefill_B1_D8192_S2048_N16",
+            "decode-1_Step_B1_D8192_S1_N16",
+            "decode-32_Step_B32_D8192_S1_N16",
+        ]
+    },
+    "gated_delta_rule": {
+        "qwen3-next-80b-a3b": [
+            "prefill-2048_Prefill_B1_S2048_H32_K128_V128",
+            "decode-1_Step_B1_S1_H32_K128_V128",
+            "decode-32_Step_B32_S1_H32_K128_V128",
+        ]
+    },
+}
+"""Workloads of what models call of which only transformers has modules."""
 MODELS = model_keys(DERIVED)
 
 
@@ -80,6 +108,17 @@ def test_shapes_of_llama_are_those_of_its_configuration(name: str, expected: lis
     assert {workload.dtype for workload in workloads} == {"bfloat16"}
 
 
+@pytest.mark.parametrize("name", ONLY_TRANSFORMERS)
+def test_shapes_of_recurrent_layers_are_those_of_transformers_models(name: str) -> None:
+    operator = find_operator(name)
+    sets = {
+        model: [workload.name.removeprefix(f"{model}_") for workload in operator.workload_sets[model]]
+        for model in ONLY_TRANSFORMERS[name]
+    }
+
+    assert sets == ONLY_TRANSFORMERS[name]
+
+
 @pytest.mark.parametrize("name", [*built_in_modules()])
 def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> None:
     operator = find_operator(name)
@@ -92,4 +131,4 @@ def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> No
 
 def test_the_command_knows_which_modules_an_effect_can_be_measured_of() -> None:
     assert set(ADAPTERS) == REPLACEABLE_OPERATORS
-    assert set(KERNELS) | ONLY_TRANSFORMERS == OPERATORS
+    assert KERNELS.keys() | ONLY_TRANSFORMERS.keys() == OPERATORS

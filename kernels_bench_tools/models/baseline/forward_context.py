@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BLOCK_SIZE = 16
+"""Tokens of a block of the cache, in the models that this project measures."""
+
 
 @dataclass(frozen=True)
 class AttentionMetadata:

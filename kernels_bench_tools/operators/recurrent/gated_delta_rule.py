@@ -17,6 +17,7 @@ from kernels_bench_tools.measure.operator import (
     Tolerance,
     Workload,
     dtype_tolerance,
+    model_sets,
 )
 
 AXES = ("function", "batch", "seq_len", "heads", "key_dim", "value_dim")
@@ -144,6 +145,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 256, 4, 64, 64),), ((1, 1, 32, 128, 128),)),
         "smoke": _workloads("float32", "smoke_", ((1, 70, 2, 32, 32),), ((2, 1, 2, 32, 32),)),
+        **model_sets("gated_delta_rule", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

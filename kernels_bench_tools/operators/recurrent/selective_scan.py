@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
 
 AXES = ("function", "batch", "dim", "seq_len", "d_state")
 GROUPS = {"prefill": "Prefill", "step": "Step"}
@@ -125,6 +125,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 256, 128, 16),), ((1, 1024, 1, 16),)),
         "smoke": _workloads("float32", "smoke_", ((2, 8, 70, 16),), ((2, 24, 1, 16),)),
+        **model_sets("selective_scan", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -247,6 +247,7 @@ _MEASURING_IMPORTS = (
     "measure/**/*.py",
     "operators/**/*.py",
     "models/derived/*.json",
+    "models/derived/transformers/*.json",
 )
 _MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.models", ("models/**/*.py",)
 """In the module of an operator that is a module of the models, and what such a module may import."""
