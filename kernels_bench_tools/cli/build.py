@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,6 @@ def build(
     output: opt.Output = None,
     since: str = "",
     json: opt.Json = False,
-    verbose: opt.Verbose = False,
 ) -> int:
     """Run cells whose inputs changed, then publish the report.
 
@@ -68,7 +67,7 @@ def build(
         from kernels_bench_tools.results.history import find_history
 
         history = find_history(place_of(project), since)
-    result, published = build_report(project, paths or [], options, output, history, verbose=verbose)
+    result, published = build_report(project, paths or [], options, output, history)
     if json:
         cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
         left_out = [problem for problems in result.left_out.values() for problem in problems]
@@ -88,7 +87,6 @@ def build_report(
     output: Path | None = None,
     history: History | None = None,
     *,
-    verbose: bool = False,
     on_published: Callable[[], None] = lambda: None,
 ) -> tuple[BuildRun, Published]:
     """Run the notebooks that ``targets`` name (all if empty), and publish the report to ``output``, by default site/.
@@ -112,7 +110,7 @@ def build_report(
             effects = Effects(effect_files(project.root))
             return publish(project.root, results, folder, missing, effects, history)
 
-        progress = PlainProgress(verbose=verbose)
+        progress = PlainProgress()
 
         def show(results: BuildRun) -> None:
             index, (done, total) = short_path(publish_results(results).index), results.measured
@@ -124,22 +122,6 @@ def build_report(
         result = run_notebooks(project, targets, options, progress, show)
         published = publish_results(result)
     return result, published
-
-
-def run_cells(
-    project: Project,
-    targets: list[str],
-    options: BuildOptions,
-    *,
-    verbose: bool = False,
-    figures_of: Collection[str] = (),
-) -> BuildRun:
-    """Run the notebooks that ``targets`` name (all if empty), with progress on stderr.
-
-    The figures of the notebooks ``figures_of`` are part of the progress.
-    """
-    progress = PlainProgress(verbose=verbose, figures_of=figures_of)
-    return run_notebooks(project, targets, options, progress)
 
 
 def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int:

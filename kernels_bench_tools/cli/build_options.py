@@ -19,10 +19,10 @@ from kernels_bench_tools.run.build import BuildOptions
 T = TypeVar("T")
 
 
-def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a verb the options of this module, or only those of these names; it gets them as its argument ``options``."""
+def takes_build_options(names: str = "") -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a verb the options of this module, or only those with these names; it gets them as its argument ``options``."""
     known = signature(documented(_read)).parameters
-    chosen = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names or known]
+    chosen = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names.split() or known]
 
     def decorate(verb: Callable[..., T]) -> Callable[..., T]:
         @wraps(verb)

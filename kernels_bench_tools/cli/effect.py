@@ -13,7 +13,6 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     finish,
@@ -52,14 +51,14 @@ from kernels_bench_tools.records.model import (
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
+from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text import few, grouped, is_file_name, milliseconds, plural, table, visible, wrapped
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 
 
-@takes_build_options("env", "rerun", "cluster", "memory_limit")
+@takes_build_options("env rerun cluster memory_limit")
 def effect(
     implementations: Annotated[list[str], typer.Argument()],
     model: str,
@@ -102,7 +101,8 @@ def effect(
     if together:
         others = [cell for name in names[1:] for cell in measuring[name]]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
-    result = run_cells(project, names, replace(options, processes=processes, effect=request))
+    chosen = replace(options, processes=processes, effect=request)
+    result = build(project, names, chosen, PlainProgress())
     measured = {name: notebook_records(project, result, name) for name in sorted(names)}
     if json:
         print_json({path: effect_rows(records) for path, records in measured.items()})

@@ -13,10 +13,10 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.compare import BAD, print_steps
 from kernels_bench_tools.cli.output import finish, note, notebook_records
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.git import Repository
@@ -25,14 +25,14 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.records.build import BuildRun, is_implementation, operator_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, ChangeKind
 from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, measured, rows_of
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.text import plural
 
 _KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w./+-]+)")
 """A kernel of the Hub at a version, a branch, a tag or a commit, or in a folder, which begins with a dot or a slash."""
 
 
-@takes_build_options("env", "workloads", "mode", "processes", "memory_limit", "pass_env")
+@takes_build_options("env workloads mode processes memory_limit pass_env")
 def gate(
     paths: opt.Paths = None,
     against: Annotated[str, typer.Option()] = "origin/main",
@@ -41,7 +41,6 @@ def gate(
     options: BuildOptions,
     json: opt.Json = False,
     markdown: bool = False,
-    verbose: opt.Verbose = False,
 ) -> int:
     """Measure notebooks and an earlier version of them, or several, in one session; fail if one is slower.
 
@@ -55,9 +54,7 @@ def gate(
         heads (VERSION): Compare this version with it, instead of the notebooks as they are. Repeatable: each is compared with --against.
         markdown: Print a comment for a pull request.
     """
-    slower, code = measure_versions(
-        paths or [], against, heads or [], options, json=json, markdown=markdown, verbose=verbose
-    )
+    slower, code = measure_versions(paths or [], against, heads or [], options, json=json, markdown=markdown)
     return FAILURE if slower else code
 
 
@@ -69,7 +66,6 @@ def measure_versions(
     *,
     json: bool = False,
     markdown: bool = False,
-    verbose: bool = False,
 ) -> tuple[bool, int]:
     """Measure as :func:`gate` says, and print it; return whether one is slower, and the exit code of its cells."""
     project = find_project_of(paths)
@@ -103,7 +99,7 @@ def measure_versions(
 
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
         notebooks = [one for name in names for one in sides[name] if one in variants or one == name]
-        result = run_cells(both, notebooks, options, verbose=verbose)
+        result = build(both, notebooks, options, PlainProgress())
         return judge(
             [step for name in names for step in _steps(both, result, name, sides[name], heads)]
         ), result

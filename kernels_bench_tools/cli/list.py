@@ -13,15 +13,15 @@ import msgspec
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import (
     count_processes,
+    note,
     note_problem,
     note_unused,
     print_heading,
     print_json,
-    survey_notebooks,
     terminal_width,
 )
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.document import Notebook
+from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.records.build import FORWARD, has_other_code
 from kernels_bench_tools.records.codec import read_committed
@@ -70,7 +70,9 @@ def list_notebooks(
     note_unused({"--device": device and not records}, "without --records")
     wanted = set(project.find_notebooks(paths or []))
     chosen = [path for known in operators(project).values() for path in known if path in wanted]
-    notebooks = survey_notebooks(project, chosen)
+    notebooks = [survey_notebook(project, path) for path in chosen]
+    for problem in (problem for notebook in notebooks for problem in notebook.problems):
+        note(str(problem))
     if records:
         rows = list(find_coverage(notebooks))
         known = sorted({row["device"] for row in rows})

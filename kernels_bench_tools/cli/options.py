@@ -17,9 +17,6 @@ Paths = Annotated[
     typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Count cells that are unsupported here as failed.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print a line for each cell that this machine cannot run.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None,

@@ -14,7 +14,6 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
-from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.records.codec import read_records
@@ -163,15 +162,6 @@ def processes_suffix(records: Iterable[Record]) -> str:
     """Return the number of processes as the end of a title; empty if nothing was measured."""
     count = count_processes(records)
     return f", {plural(count, 'process', 'es')}" if count else ""
-
-
-def survey_notebooks(project: Project, paths: Iterable[Path]) -> list[Notebook]:
-    """Return notebooks as far as they can be read; the errors in them on stderr."""
-    notebooks = [survey_notebook(project, path) for path in paths]
-    for notebook in notebooks:
-        for problem in notebook.problems:
-            note(str(problem))
-    return notebooks
 
 
 def note_problem(error: RecordError) -> None:

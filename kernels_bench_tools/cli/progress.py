@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.text import plural, visible
+from kernels_bench_tools.text import few, plural, visible
 
 _TELL_SECONDS = 30.0
 """The shortest time between two lines with the time that is left."""
@@ -23,8 +23,7 @@ _REPRESENTATIVE_SECONDS = 20.0
 
 
 class PlainProgress(Progress):
-    def __init__(self, *, verbose: bool = False, figures_of: Collection[str] = ()) -> None:
-        self._verbose = verbose
+    def __init__(self, figures_of: Collection[str] = ()) -> None:
         self._figures_of = figures_of
         self._first: set[str] = set()
         """Cells whose first process runs."""
@@ -49,7 +48,7 @@ class PlainProgress(Progress):
         for reason, notebooks in self._unsupported.items():
             needs = reason.removeprefix("needs ")
             verb = "cannot run here:" if needs == reason else "needs" if len(notebooks) == 1 else "need"
-            self.write(f"{plural(len(notebooks), 'notebook')} {verb} {needs} (--verbose lists them)")
+            self.write(f"{plural(len(notebooks), 'notebook')} {verb} {needs} ({few(sorted(notebooks))})")
         self._unsupported.clear()
         self._expected = {**expected}
         self._left = {**expected}
@@ -112,7 +111,7 @@ class PlainProgress(Progress):
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Print how a cell ended, unless it was unchanged and correct, or cannot run here."""
         self._left.pop(name, None)
-        if run.status is Status.UNSUPPORTED and run.exit_code is None and not self._verbose:
+        if run.status is Status.UNSUPPORTED and run.exit_code is None:
             reason = run.reason.partition(";")[0]
             self._unsupported.setdefault(reason, set()).add(name.rpartition(":")[0])
         elif not (run.cached and run.status is Status.OK):

@@ -14,7 +14,6 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.gate import measure_versions
 from kernels_bench_tools.cli.importing import import_hf
@@ -31,6 +30,7 @@ from kernels_bench_tools.cli.output import (
     short_path,
     terminal_width,
 )
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.calls import find_runs
@@ -50,7 +50,7 @@ from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.text import (
     grouped,
     interval,
@@ -67,20 +67,7 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
 
 
-@takes_build_options(
-    *(
-        "env",
-        "rerun",
-        "retry_failed",
-        "workloads",
-        "mode",
-        "jobs",
-        "processes",
-        "cluster",
-        "memory_limit",
-        "pass_env",
-    )
-)
+@takes_build_options("env rerun retry_failed workloads mode jobs processes cluster memory_limit pass_env")
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
     *,
@@ -89,7 +76,6 @@ def run_notebook(
     options: BuildOptions,
     strict: opt.Strict = False,
     json: opt.Json = False,
-    verbose: opt.Verbose = False,
 ) -> int:
     """Run a notebook and compare it with the baseline.
 
@@ -109,7 +95,7 @@ def run_notebook(
     if notebook.endswith(".py"):
         return import_hf(Path(notebook), processes=options.processes or 1, json=json)
     if against:
-        return measure_versions([notebook], against, heads or [], options, json=json, verbose=verbose)[1]
+        return measure_versions([notebook], against, heads or [], options, json=json)[1]
     if heads:
         raise ProjectError("--with", "is one side of a comparison", "The other side, too", "Add --against")
     project = find_project_of([notebook])
@@ -124,7 +110,7 @@ def run_notebook(
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = replace(options, rerun=tuple(targets) if options.rerun else False, quick=True)
     shown = names if len(names) == 1 else ()
-    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose, figures_of=shown)
+    result = build(project, [*targets, *sorted(baselines)], options, PlainProgress(shown))
     cells = [
         CellResult(project, result, baselines_of[entry.path], entry, cell)
         for entry in result.notebooks

@@ -23,7 +23,7 @@ from kernels_bench_tools.serve.server import Server, Watcher
 from kernels_bench_tools.text import few
 
 
-@takes_build_options("env", "no_measure", "workloads")
+@takes_build_options("env no_measure workloads")
 def serve(
     paths: Paths = None,
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535)] = 8000,

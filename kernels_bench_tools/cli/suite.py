@@ -32,9 +32,7 @@ from kernels_bench_tools.text import did_you_mean, visible
 FOLDER = "suites"
 
 
-@takes_build_options(
-    *("env", "rerun", "retry_failed", "jobs", "processes", "cluster", "memory_limit", "pass_env")
-)
+@takes_build_options("env rerun retry_failed jobs processes cluster memory_limit pass_env")
 def suite(
     name: Annotated[str, typer.Argument()],
     device: Literal["cuda", "cpu"] | None = None,
@@ -44,7 +42,6 @@ def suite(
     strict: opt.Strict = False,
     output: opt.Output = None,
     json: opt.Json = False,
-    verbose: opt.Verbose = False,
 ) -> int:
     """Measure a suite of operators and print one table.
 
@@ -76,7 +73,7 @@ def suite(
     options = replace(options, workloads=chosen.workloads if full else preferred)
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
-    result, published = build_report(project, targets, options, output, verbose=verbose)
+    result, published = build_report(project, targets, options, output)
     cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
     written = [cell.artifacts[REPORT] for cell in cells if REPORT in cell.artifacts]
     code = finish_build(result, published, strict=strict)

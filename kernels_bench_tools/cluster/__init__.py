@@ -10,17 +10,13 @@ from typing import Any
 from kernels_bench_tools.errors import ProjectError
 
 
-def require_distributed() -> None:
-    if importlib.util.find_spec("distributed") is None:
-        what = "needs the package 'distributed', which comes with the extra `cluster`"
-        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[cluster]`")
-
-
 def cluster_executor(address: str) -> Callable[..., Any] | None:
     """Return what makes the executor of a build: the workers of the scheduler at ``address``; None if that is empty."""
     if not address:
         return None
-    require_distributed()
+    if importlib.util.find_spec("distributed") is None:
+        what = "needs the package 'distributed', which comes with the extra `cluster`"
+        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[cluster]`")
     # Not above: importing Dask takes longer than a build in which nothing changed.
     from kernels_bench_tools.cluster.executor import ClusterExecutor
 

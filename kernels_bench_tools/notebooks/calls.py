@@ -17,14 +17,19 @@ class Call(NamedTuple):
     """The other named arguments."""
 
 
-def find_runs(code: str) -> list[Call]:
-    """Return the calls of ``run_benchmark`` in order; none if the code is not Python, which running it reports."""
+def code_nodes(code: str) -> list[ast.AST]:
+    """Return what a cell's code is made of; nothing if it is not Python, which running it reports."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes in strings
-            tree = ast.parse(code if "run_benchmark" in code else "")
+            return [*ast.walk(ast.parse(code))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def find_runs(code: str) -> list[Call]:
+    """Return the calls of ``run_benchmark`` in order."""
+    nodes = code_nodes(code) if "run_benchmark" in code else []
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     found = []
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         if "run_benchmark" in {getattr(call.func, name, "") for name in ("id", "attr")}:

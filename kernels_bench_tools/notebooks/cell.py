@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +18,7 @@ from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
+from kernels_bench_tools.notebooks.calls import code_nodes
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.text import did_you_mean, has_credentials
@@ -226,11 +226,7 @@ def find_imported(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
 
 
 def _imported_names(code: str) -> set[str]:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes in strings
-            nodes = [*ast.walk(ast.parse(code))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # which running it reports
-        return set()
+    nodes = code_nodes(code)
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     return {name.partition(".")[0] for name in names}

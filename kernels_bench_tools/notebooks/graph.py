@@ -70,7 +70,6 @@ class Graph:
 
 
 def unknown_cell_hint(cell: str, known: Sequence[str]) -> str:
-    """Return a hint for the id of a cell that a notebook does not have."""
     return did_you_mean(cell, known, f"Its cells are {', '.join(known)}" if known else "It has no cells")
 
 

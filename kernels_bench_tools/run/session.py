@@ -119,6 +119,7 @@ class Session:
     """The files of records of each process: another cell of the session could change them on the disk."""
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
     _over: set[CellName] = field(default_factory=set)
+    """Cells that need no more processes: one failed, or found that nothing is supported."""
 
     @property
     def _limit(self) -> float:
@@ -138,7 +139,7 @@ class Session:
             ahead: _Ahead | None = None
             try:
                 for number, (cell, process) in enumerate(order):
-                    if self._is_over(cell):
+                    if cell in self._over:
                         continue
                     if known := self._known(cell, process):
                         what = f"{cell}: process {process + 1} is known, from a build that was interrupted"
@@ -153,7 +154,7 @@ class Session:
                     self._go(running)
                     following = order[number + 1 :] if self.device_kind == "cuda" else []
                     # It runs unless the process before it ends its cell.
-                    left = (key for key in following if not self._known(*key) and not self._is_over(key[0]))
+                    left = (key for key in following if not self._known(*key) and key[0] not in self._over)
                     key = next(left, None)
                     ahead = self._start(pool, execute, *key) if key else None
                     self._finish_process(running)
@@ -174,7 +175,7 @@ class Session:
                     one and first and one.name == first.name and abs(one.ms / first.ms - 1) <= self._limit
                     for one in alike
                 )
-                if not self._is_over(cell) and not always:
+                if cell not in self._over and not always:
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
                     again = self._start(pool, execute, cell, process)
                     self._go(again)
@@ -195,7 +196,7 @@ class Session:
                         self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
                         flag_records(self._runs[cell][process].artifacts)
                 result, runs = self.results.get(cell), self._runs[cell]
-                if result is None and runs and (len(runs) == self.processes or self._is_over(cell)):
+                if result is None and runs and (len(runs) == self.processes or cell in self._over):
                     ordered = [run for _, run in sorted(runs.items())]
                     draft, seconds = self.make_draft(cell), self._seconds[cell]
                     result = merge_processes(draft, ordered, self.processes, seconds)
@@ -277,10 +278,6 @@ class Session:
         ended = sum(len(runs) for runs in self._runs.values())
         waits = self.processes > 1 and ended < len(self.nodes) * self.processes
         self.progress.process_ended(str(cell), waits)
-
-    def _is_over(self, cell: CellName) -> bool:
-        """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""
-        return cell in self._over
 
     def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
         keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]

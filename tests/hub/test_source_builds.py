@@ -84,9 +84,7 @@ def test_a_cell_of_a_build_loads_the_source_build_of_its_project(place: Place) -
     code = f"from kernels_bench_tools import get_kernel\nget_kernel({SCALE!r})\n"
     (place.folder / "deep" / "n.md").write_text(f"```python id=a\n{code}```\n")
 
-    done = run_kbt(
-        place.folder, "build", "--env", "current", "--verbose", **place.variables(USE_HUB_KERNELS="1")
-    )
+    done = run_kbt(place.folder, "build", "--env", "current", **place.variables(USE_HUB_KERNELS="1"))
 
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -228,7 +228,8 @@ def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 _PROCESS, _DRAFT_PREFIX, _REPLACED_SUFFIX = "-process-", ".draft-", ".replaced"
 _KEY = re.compile(rf"[0-9a-f]{{64}}({_PROCESS}\d+)?")
 _DRAFT, _REPLACED = re.compile(r"\.draft-[0-9a-f]{32}"), re.compile(rf"{_KEY.pattern}\.replaced")
-"""Names of folders in the cache; others are not ours, and are never removed."""
+"""Names of folders in the cache; others are not ours, and are never removed. A single process of a cell has an entry in case
+its session is interrupted."""
 _RESUMABLE_SECONDS = 24 * 3600
 """Age up to which the processes of an interrupted session are used by the next one."""
 _COMPILED_SECONDS = 14 * 24 * 3600
@@ -331,8 +332,6 @@ class CellCache:
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
         """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"{key} is not a key")
         final, replaced = self.folder / key, self.folder / f"{key}{_REPLACED_SUFFIX}"
         with self._writing():
             draft.make()
@@ -368,7 +367,7 @@ class CellCache:
                 (self.folder / name).rename(original)
             self._remove(name)
         for name in self._names(_KEY):
-            if is_process(name) and time.time() - (self.folder / name).lstat().st_mtime > _RESUMABLE_SECONDS:
+            if _PROCESS in name and time.time() - (self.folder / name).lstat().st_mtime > _RESUMABLE_SECONDS:
                 self.drop(name)
 
     def drop_processes(self, key: str) -> None:
@@ -406,7 +405,7 @@ class CellCache:
         for entry in entries:
             if excess <= 0:
                 break
-            if not entry.shown and not is_process(entry.key):
+            if not entry.shown and _PROCESS not in entry.key:
                 self.drop(entry.key)
                 removed.append(entry)
                 excess -= entry.size
@@ -434,8 +433,3 @@ class CellCache:
 
 def process_key(key: str, process: int) -> str:
     return f"{key}{_PROCESS}{process}"
-
-
-def is_process(key: str) -> bool:
-    """Return whether a key is of a single process of a cell, kept for a session that was interrupted."""
-    return _PROCESS in key

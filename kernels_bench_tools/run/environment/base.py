@@ -115,7 +115,8 @@ class UvEnvironment:
                 if not wrong:
                     return replace(prepared, files=files)
             known = None
-            _remove_environment(folder)
+            if (folder / "pyvenv.cfg").is_file():
+                remove_tree(folder, folder.parent)
             # A cell that writes to a file of its environment changes uv's cache, which is linked and in use by `uv run kbt`.
             if package:
                 self._run(["cache", "clean", "--force", package], script, log, processes)
@@ -236,11 +237,8 @@ CellEnvironment = UvEnvironment | CurrentEnvironment
 
 
 def find_environment(name: str) -> CellEnvironment:
-    """Return the environment called ``name``; that it is unknown, or uv not installed, is a ``ProjectError``."""
-    kinds: dict[str, type[CellEnvironment]] = {"uv": UvEnvironment, "current": CurrentEnvironment}
-    if name not in kinds:
-        raise ProjectError(f"environment {name!r}", "there is no such environment", "uv or current")
-    return kinds[name]()
+    """Return the environment called ``"uv"`` or ``"current"``; that uv is not installed is a ``ProjectError``."""
+    return UvEnvironment() if name == UvEnvironment.name else CurrentEnvironment()
 
 
 def find_uv() -> str:
@@ -254,11 +252,6 @@ def find_uv() -> str:
     if found is None:
         raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
     return found
-
-
-def _remove_environment(folder: Path) -> None:
-    if (folder / "pyvenv.cfg").is_file():
-        remove_tree(folder, folder.parent)
 
 
 def _local_packages(script: Path) -> list[Path]:
@@ -350,7 +343,9 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
 
     A shared one is written to ``folder`` unless it is up to date.
     """
-    header = None if _has_own_settings(script.parent, root) else _portable(code, script.parent)
+    inside = [one for one in script.parents if one != root and one.is_relative_to(root)]
+    own = any((one / name).exists() for one in inside for name in CONFIGURATIONS)
+    header = None if own else _portable(code, script.parent)
     if header is None:
         return script
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -358,11 +353,6 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
     path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
     update_file(path, header.encode())
     return path
-
-
-def _has_own_settings(folder: Path, root: Path) -> bool:
-    inside = [one for one in (folder, *folder.parents) if one != root and one.is_relative_to(root)]
-    return any((one / name).exists() for one in inside for name in CONFIGURATIONS)
 
 
 def _portable(code: str, folder: Path) -> str | None:

@@ -227,19 +227,15 @@ def _reap(pid: int) -> bool:
 
 def _find(wanted: Callable[[str], bool]) -> Iterator[int]:
     start = f"\0{OWNER_VARIABLE}=".encode()
-    for pid in _pids():
+    if not (_PROC / "self").exists():  # not Linux: only process groups are ended
+        return
+    for pid in map(int, filter(str.isdigit, os.listdir(_PROC))):  # noqa: PTH208 - several times faster
         try:
             _, found, rest = (b"\0" + _read(pid, "environ")).partition(start)
         except OSError:
             continue
         if found and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
             yield pid
-
-
-def _pids() -> list[int]:
-    if not (_PROC / "self").exists():  # not Linux: only process groups are ended
-        return []
-    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - several times faster
 
 
 def _read(pid: int, name: str) -> bytes:
