@@ -60,13 +60,3 @@ def bare(tmp_path: Path) -> Path:
         "---\ntitle: Plain\nbaseline: true\n---\n\n```python id=benchmark outputs=softmax.jsonl\nprint('hi')\n```\n"
     )
     return folder
-
-
-@pytest.fixture
-def kbt(project: Path) -> Kbt:
-    """Any ``kbt`` command in the project."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_kbt(project, *arguments)
-
-    return run

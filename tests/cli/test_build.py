@@ -2,18 +2,16 @@
 
 import csv
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from projects import Kbt, run_kbt
 
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Row, Summary
 
-Build = Callable[..., subprocess.CompletedProcess[str]]
 ARTIFACTS = Path("site/layer_norm/results/artifacts/combine")
 
 
@@ -38,7 +36,7 @@ def test_the_report_shows_every_implementation_and_why_one_is_unsupported(built:
         assert f"series--{unsupported.slug}" in page
 
 
-def test_a_second_build_runs_nothing_and_touches_no_file(project: Path, build: Build) -> None:
+def test_a_second_build_runs_nothing_and_touches_no_file(project: Path, build: Kbt) -> None:
     def written() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in (project / "site").rglob("*") if path.is_file()}
 
@@ -63,11 +61,11 @@ BROKEN = {
 }
 
 
-def test_an_implementation_is_one_file_and_costs_no_other(project: Path, build: Build, kbt: Build) -> None:
+def test_an_implementation_is_one_file_and_costs_no_other(project: Path, build: Kbt) -> None:
     impls, pages = project / "layer_norm" / "impls", project / "site" / "layer_norm"
     files = {path: path.read_bytes() for path in (project / "layer_norm").rglob("*.md")}
     before = rows(project)
-    made = kbt("new", "implementation", "layer_norm/mine")
+    made = run_kbt(project, "new", "implementation", "layer_norm/mine")
     path = impls / "mine.md"
     path.write_text(path.read_text().replace('title: "Mine"', 'title: "My <kernel>"'))
     for name, (code, _, _) in BROKEN.items():

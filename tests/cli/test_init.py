@@ -64,13 +64,6 @@ def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
     assert contents(folder) == before
 
 
-def test_a_built_in_operator_can_be_added(folder):
-    assert kbt("init") == 0
-    assert kbt("new", "implementation", "layer_norm/mine") == 0
-    assert {f"layer_norm/impls/{name}.md" for name in ("torch_layer_norm", "mine")} < contents(folder).keys()
-    assert kbt("check") == 0
-
-
 def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
     settings = b'# caf\xc3\xa9\r\n[project]\r\nname = "x"\r\n[tool.uv]\r\npackage = false'
     (folder / "pyproject.toml").write_bytes(settings)

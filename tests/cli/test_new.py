@@ -4,7 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from projects import Kbt, assert_one_line, contents, run_kbt
+from projects import assert_one_line, contents, run_kbt
 
 from kernels_bench_tools.cli.new import built_in_operators
 
@@ -72,11 +72,11 @@ def test_the_wheel_has_the_folder_of_every_operator() -> None:
     assert wheel["only-include"] == ["kernels_bench_tools", *names]
 
 
-def test_an_implementation_can_start_from_any_other(project: Path, kbt: Kbt) -> None:
-    done = kbt("new", "implementation", "layer_norm/mine", "--from", "triton_layer_norm")
+def test_an_implementation_can_start_from_any_other(project: Path) -> None:
+    done = run_kbt(project, "new", "implementation", "layer_norm/mine", "--from", "triton_layer_norm")
 
     text = (project / "layer_norm" / "impls" / "mine.md").read_text()
     assert done.returncode == 0, done.stderr
     assert "_layer_norm_in_chunks" in text
     assert "requires: [cuda]" in text.split("---")[1]
-    assert kbt("check").returncode == 0
+    assert run_kbt(project, "check").returncode == 0

@@ -24,20 +24,6 @@ def recorded(project: Path, name: str = "plain") -> Path:
     return path
 
 
-def test_processes_are_interleaved_and_run_says_that_results_are_stored_and_what_a_verdict_needs(operator):
-    first = run_kbt(operator, "run", "softmax/mine", "--env", "current")
-    again = run_kbt(operator, "run", "softmax/mine", "--env", "current")
-    built = run_kbt(operator, "build", "--env", "current", "--processes", "3")
-    enough = run_kbt(operator, "run", "softmax/mine", "--env", "current")
-
-    assert "--rerun" not in first.stderr
-    assert "--rerun measures again" in again.stderr
-    assert "note: a verdict needs 3 processes: --processes 3" in first.stderr
-    assert "a verdict needs" not in enough.stderr
-    running = re.findall(r"(\w+)\.md:benchmark  running, process (\d) of 3", built.stderr)
-    assert [*map("".join, running)] == ["mine1", "plain1", "plain2", "mine2", "mine3", "plain3"]
-
-
 def test_run_names_the_line_that_raised_and_the_missing_package(operator: Path) -> None:
     path = operator / "softmax" / "impls" / "broken.md"
     cell = "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\n{}\nimport nosuchpackage.of_mine\n```\n"
@@ -54,14 +40,19 @@ def test_run_names_the_line_that_raised_and_the_missing_package(operator: Path) 
     assert "note: softmax/impls/broken.md:5: unknown key 'dependancies'" in told
 
 
-def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(operator: Path) -> None:
+def test_run_shows_processes_flags_and_interval_and_says_what_a_verdict_needs(operator: Path) -> None:
     run = ("run", "softmax/mine", "--env", "current")
-    quick = run_kbt(operator, *run)
-    run_kbt(operator, "build", "--env", "current", "--processes", "3")
+    quick, again = run_kbt(operator, *run), run_kbt(operator, *run)
+    built = run_kbt(operator, "build", "--env", "current", "--processes", "3")
     after = run_kbt(operator, *run, COLUMNS="120")
     narrow = run_kbt(operator, *run)
     as_data = json.loads(run_kbt(operator, *run, "--json").stdout)
 
+    running = re.findall(r"(\w+)\.md:benchmark  running, process (\d) of 3", built.stderr)
+    assert [*map("".join, running)] == ["mine1", "plain1", "plain2", "mine2", "mine3", "plain3"]
+    assert ["--rerun measures again" in one.stderr for one in (quick, again, after)] == [False, True, True]
+    needs = "note: a verdict needs 3 processes: --processes 3"
+    assert [needs in one.stderr for one in (quick, after)] == [True, False]
     assert quick.stdout.splitlines()[0].endswith(", 1 process")
     assert after.stdout.splitlines()[0].endswith(", 3 processes")
     assert "running" not in after.stderr

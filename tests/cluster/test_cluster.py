@@ -16,7 +16,7 @@ import psutil
 import pytest
 from distributed import Client
 from msgspec.structs import replace
-from projects import PYTHON, survivors, wait_until
+from projects import PYTHON, contents, survivors, wait_until
 from workspace import MEASURED, MEASURING, make_wheel
 
 from kernels_bench_tools.errors import ProjectError
@@ -173,9 +173,7 @@ def site(workspace, **options):
     folder = workspace.root / "site"
     shutil.rmtree(folder, ignore_errors=True)
     publish(workspace.root, workspace.run, folder)
-    return recorder, {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    return recorder, contents(folder)
 
 
 def test_the_same_build_on_two_workers_gives_the_same_site(workspace, cluster):

@@ -58,19 +58,6 @@ def test_only_cells_of_the_selected_notebooks_change(workspace):
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["# [tool]\n# uv = { exclude-newer = '2026-01-02' }\n", "# [tool.uv]\n# exclude-newer = 2026-01-02\n"],
-)
-def test_a_date_without_a_line_of_its_own_is_an_error(workspace, line):
-    path = workspace.cell("n.md", f"# /// script\n# dependencies = []\n{line}# ///\n")
-    before = path.read_bytes()
-
-    with pytest.raises(KbtError, match=r"n\.md:3: the header of cell 'a' cannot be changed"):
-        upgrade(workspace)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
     ("text", "what"),
     [("2026-11-21", "in the future"), *((text, "is not a date") for text in ("yesterday", "2026-02-30", ""))],
 )
@@ -96,7 +83,7 @@ OF_PATH = '#\n# [tool.uv.sources]\n# kernels-bench-tools = { path = "../../../..
 SETTINGS = "[tool.other]\nx = 1\n\n[tool.kbt]  # ours\ntitle = 'Test'\n\n[tool.last]\ny = 2\n"
 
 
-def set_harness(workspace, value):
+def set_harness(workspace, value=""):
     if value:
         write_setting(workspace.project, parse_harness(value, workspace.root))
     changes = find_harness_changes(workspace.project)
@@ -112,10 +99,10 @@ def test_the_harness_changes_in_headers_only_and_back_byte_for_byte(workspace, m
     original = path.read_bytes()
     text = original.decode()
 
-    assert set_harness(workspace, "") == ["op/impls/n.md:3"]  # the name was not written as pip writes it
+    assert set_harness(workspace) == ["op/impls/n.md:3"]  # the name was not written as pip writes it
     first = path.read_bytes()
     assert first.decode() == text.replace("kernels_bench_tools[hub]", "kernels-bench-tools[hub]")
-    assert set_harness(workspace, "") == []
+    assert set_harness(workspace) == []
     assert set_harness(workspace, ".") == ["op/impls/n.md:3"]
     assert path.read_bytes() == first.replace(
         b"# ///\r\nimport", OF_PATH.replace("\n", "\r\n").encode() + b"\r\nimport"
@@ -146,25 +133,30 @@ def test_other_sources_of_a_header_stay(workspace):
     )
     before = path.read_bytes()
     workspace.write("pyproject.toml", "[tool.kbt]\nharness = { git = 'https://h/a', rev = 'v1' }\n")
-    set_harness(workspace, "")
+    set_harness(workspace)
 
     entry = '# kernels-bench-tools = { git = "https://h/a", rev = "v1" }\n'
     assert path.read_text() == before.decode().replace(other, other.replace("]\n", f"]\n{entry}"))
     workspace.write("pyproject.toml", "[tool.kbt]\n")
-    set_harness(workspace, "")
+    set_harness(workspace)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "sources",
-    ["sources = { kernels-bench-tools = { path = 'x' } }", "sources.kernels-bench-tools.path = 'x'"],
+    ("change", "lines"),
+    [
+        (upgrade, "# [tool]\n# uv = { exclude-newer = '2026-01-02' }\n"),
+        (upgrade, "# [tool.uv]\n# exclude-newer = 2026-01-02\n"),
+        (set_harness, "# [tool.uv]\n# sources = { kernels-bench-tools = { path = 'x' } }\n"),
+        (set_harness, "# [tool.uv]\n# sources.kernels-bench-tools.path = 'x'\n"),
+    ],
 )
-def test_a_harness_without_a_line_of_its_own_is_an_error(workspace, sources):
-    path = workspace.cell("n.md", PLAIN.replace("# ///\nimport", f"# {sources}\n# ///\nimport"))
+def test_what_has_no_line_of_its_own_is_an_error(workspace, change, lines):
+    path = workspace.cell("n.md", f"# /// script\n# dependencies = ['kernels-bench-tools']\n{lines}# ///\n")
     before = path.read_bytes()
 
     with pytest.raises(KbtError, match=r"n\.md:3: the header of cell 'a' cannot be changed"):
-        set_harness(workspace, "")
+        change(workspace)
     assert path.read_bytes() == before
 
 

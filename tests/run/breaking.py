@@ -69,36 +69,23 @@ _FROM_CACHE = re.compile(r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) is kn
 _FINISHED = re.compile(r"✓ (?P<cell>\S+\.md:\S+)  ")
 
 
-@dataclass
-class BuildResult:
-    """Exit code and output of a build."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.stderr.splitlines()
-
-    @property
-    def started(self) -> set[tuple[str, int]]:
-        """Cells, and their processes from 0, that this build ran."""
-        return _cells(_STARTED, self.lines) - _cells(_FROM_CACHE, self.lines)
-
-    @property
-    def ran(self) -> set[str]:
-        """The cells that this build ran, without the one that always fails."""
-        return {cell for cell, _ in self.started} - {DIED}
-
-    @property
-    def finished(self) -> set[str]:
-        """The cells that succeeded, according to its output."""
-        return {match["cell"] for match in map(_FINISHED.match, self.lines) if match}
+def started(said: str) -> set[tuple[str, int]]:
+    """Return the cells, and their processes from 0, that a build ran, by what it printed to stderr."""
+    return _cells(_STARTED, said) - _cells(_FROM_CACHE, said)
 
 
-def _cells(pattern: re.Pattern[str], lines: list[str]) -> set[tuple[str, int]]:
-    matches = filter(None, map(pattern.fullmatch, lines))
+def ran(said: str) -> set[str]:
+    """Return the cells that a build ran, without the one that always fails."""
+    return {cell for cell, _ in started(said)} - {DIED}
+
+
+def finished(said: str) -> set[str]:
+    """Return the cells that succeeded."""
+    return {match["cell"] for match in map(_FINISHED.match, said.splitlines()) if match}
+
+
+def _cells(pattern: re.Pattern[str], said: str) -> set[tuple[str, int]]:
+    matches = filter(None, map(pattern.fullmatch, said.splitlines()))
     return {(match["cell"], int(match["process"] or 1) - 1) for match in matches}
 
 
@@ -173,19 +160,18 @@ class Tree:
             text=True,
         )
 
-    def build(self, *arguments: str) -> BuildResult:
-        done = run_kbt(self.root, *BUILD, *arguments, timeout=120, **self._places)
-        return BuildResult(done.returncode, done.stdout, done.stderr)
+    def build(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_kbt(self.root, *BUILD, *arguments, timeout=120, **self._places)
 
-    def kill_build(self, generator: random.Random, *arguments: str) -> BuildResult | None:
-        """Start a build and kill it at a random moment; return what it had printed, or None if it ended before."""
+    def kill_build(self, generator: random.Random, *arguments: str) -> str | None:
+        """Start a build and kill it at a random moment; return what it had said, or None if it ended before."""
         build = self.start(*arguments)
         # Lines are counted, not seconds, so that the moment does not depend on the speed of the machine.
         lines = [line for _, line in zip(range(generator.randrange(25)), build.stderr, strict=False)]
         time.sleep(generator.uniform(0.0, 0.05 if generator.random() < 0.7 else 0.5))
         build.kill()
-        stdout, rest = build.communicate(timeout=30)
-        return BuildResult(build.returncode, stdout, "".join(lines) + rest) if build.returncode < 0 else None
+        said = "".join(lines) + build.communicate(timeout=30)[1]
+        return said if build.returncode < 0 else None
 
     def entries(self) -> dict[str, StoredResult]:
         """Return the results in the cache that a build would use, by the names of their folders.

@@ -5,6 +5,7 @@
 
 import errno
 import itertools
+import json
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ from projects import once_per_run, run_kbt, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from breaking import DIED, DONE, Tree
+from breaking import DIED, DONE, Tree, finished, ran, started
 
 KILLS = int(os.environ.get("KBT_FAULT_KILLS", "2"))
 MAX_KILLS_IN_A_ROW = 4
@@ -28,7 +29,7 @@ def undisturbed(tmp_path_factory):
     """A tree that was built once, without a fault. Tests must not change it."""
 
     def build(folder):
-        assert Tree(folder / "tree", folder / "elsewhere").build().code == DONE
+        assert Tree(folder / "tree", folder / "elsewhere").build().returncode == DONE
 
     return once_per_run(tmp_path_factory, "undisturbed", build) / "tree"
 
@@ -60,31 +61,30 @@ def kill_builds_and_finish(tree, generator, expected):
     killed, stored = 0, set()
     for _ in range(generator.randint(1, MAX_KILLS_IN_A_ROW)):
         rerun = ["--rerun"] * (generator.random() < 0.25)
-        result = tree.kill_build(generator, *rerun)
-        if result is None:
+        said = tree.kill_build(generator, *rerun)
+        if said is None:
             continue
         killed += 1
         if not rerun:
-            check_resumed(result, stored)
+            check_resumed(said, stored)
         # With --rerun the results of single processes are removed as cells end; those of cells are kept.
         stored = (stored if not rerun else {one for one in stored if one[1] is None}) | tree.stored()
-        stored |= {(cell, None) for cell in result.finished}
-    result = tree.build()
-    assert result.code == DONE
-    check_resumed(result, stored)
+        stored |= {(cell, None) for cell in finished(said)}
+    done = tree.build()
+    assert done.returncode == DONE
+    check_resumed(done.stderr, stored)
     assert tree.pages() == expected
     assert wait_until(lambda: not tree.orphans()), tree.orphans()
     assert wait_until(lambda: not tree.leftovers()), tree.leftovers()
     return killed
 
 
-def check_resumed(result, stored):
+def check_resumed(said, stored):
     """Check that a build ran nothing that was stored, and that no stored result was damaged."""
-    assert "damaged" not in result.stderr
-    assert "Traceback" not in result.stderr, result.stderr
-    cells = {cell for cell, process in stored if process is None}
-    assert result.ran & cells == set(), result.stderr
-    assert result.started & stored == set(), result.stderr
+    assert "damaged" not in said
+    assert "Traceback" not in said, said
+    assert ran(said) & {cell for cell, process in stored if process is None} == set(), said
+    assert started(said) & stored == set(), said
 
 
 @pytest.mark.parametrize("effect", ["zeros", "gone"])
@@ -94,7 +94,7 @@ def test_after_a_power_failure_all_that_was_not_synced_is_made_again(tree, expec
     for _ in range(2):
         tree.cut_power(effect)
         result = tree.build()
-        assert result.code == DONE, result.stderr
+        assert result.returncode == DONE, result.stderr
         assert "Traceback" not in result.stderr
         assert tree.pages() == expected
         assert (tree.root / "site/.gitignore").read_text() == "*\n"
@@ -106,14 +106,14 @@ def test_a_full_disk_is_one_line_and_the_build_continues_later(small_disk, tmp_p
     tree = Tree(folder / "tree", tmp_path / "elsewhere")
     full = tree.build()
 
-    (line,) = [line for line in full.lines if line.startswith("kbt: ")]
-    assert full.code == 2
+    (line,) = [line for line in full.stderr.splitlines() if line.startswith("kbt: ")]
+    assert full.returncode == 2
     assert "cannot be written (No space left on device)" in line
     assert "Traceback" not in full.stderr, full.stderr
     small_disk(20_000, "remount")
     result = tree.build()
-    assert result.code == DONE
-    assert result.ran & full.finished == set()
+    assert result.returncode == DONE
+    assert ran(result.stderr) & finished(full.stderr) == set()
     assert "damaged" not in result.stderr
     assert tree.leftovers() == []
     assert tree.pages() == expected
@@ -155,14 +155,19 @@ def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, 
     assert failed
 
 
-def test_a_cell_that_lacked_space_for_temporary_files_runs_again(small_disk, tmp_path):
-    folder = small_disk(600)
-    code = "try:\n    open('big', 'wb').write(bytes(10**7))\nexcept OSError:\n    pass"
+def test_a_cell_that_lacked_space_for_temporary_files_runs_again_and_the_next_has_it(small_disk, tmp_path):
+    folder, fill = small_disk(2000), "open('big', 'wb').write(bytes(8 << 20))"
+    quiet = f"try:\n    {fill}\nexcept OSError:\n    pass"
+    cells = (fill, quiet, "open('fits', 'wb').write(bytes(1 << 20))")
+    text = "".join(f"```python id=c{number}\n{code}\n```\n\n" for number, code in enumerate(cells))
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
-    (tmp_path / "n.md").write_text(f"# N\n\n```python id=a outputs=x.json\n{code}\n```\n")
-    for _ in range(2):
-        done = run_kbt(tmp_path, "build", "--env", "current", TMPDIR=str(folder))
-        assert (done.returncode, "1 cell to run" in done.stderr) == (DONE, True), done.stderr
+    (tmp_path / "n.md").write_text(text)
+    for cached in (False, True):
+        done = run_kbt(tmp_path, "build", "--env", "current", "--jobs", "1", "--json", TMPDIR=str(folder))
+        found = json.loads(done.stdout)["cells"]
+        assert [one["status"] for one in found] == ["error", "ok", "ok"], found
+        assert found[0]["reason"] == "OSError: [Errno 28] No space left on device"
+        assert [one["cached"] for one in found] == [False, False, cached]
 
 
 def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import PYTHON, run_kbt, wait_until
+from projects import PYTHON, contents, run_kbt, wait_until
 
 CELL = "# Page\n\n```python id=a\nprint(1)\n```\n"
 BUILD = ("build", "--env", "current")
@@ -26,12 +26,6 @@ def clone(tmp_path: Path) -> Path:
     for name in ("n.md", "op/impls/x.md"):
         (root / name).write_text(CELL)
     return root
-
-
-def content(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
-    }
 
 
 @pytest.mark.parametrize(
@@ -57,12 +51,12 @@ def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(clone.parent / target)
     outside = clone.parent / "outside"
-    before = content(outside)
+    before = contents(outside)
 
     for command in COMMANDS:
         done = run_kbt(clone, *command, timeout=60)
 
-        assert content(outside) == before
+        assert contents(outside) == before
         assert done.returncode in {0, 2}
         assert "Traceback" not in done.stderr
         if done.returncode == 2:
@@ -93,11 +87,11 @@ def test_no_command_that_writes_sources_writes_behind_a_link(
     link.symlink_to(outside.parent / target)
     if command == ("init",):
         (clone / "pyproject.toml").unlink()
-    before = content(outside)
+    before = contents(outside)
 
     done = run_kbt(clone, *command)
 
-    assert content(outside) == before
+    assert contents(outside) == before
     assert done.returncode in {0, 2}
     assert "Traceback" not in done.stderr
 
@@ -105,11 +99,11 @@ def test_no_command_that_writes_sources_writes_behind_a_link(
 def test_no_script_of_an_environment_is_written_behind_a_link(clone: Path) -> None:
     (clone / ".kbt").mkdir()
     (clone / ".kbt/environments").symlink_to(clone.parent / "outside")
-    before = content(clone.parent / "outside")
+    before = contents(clone.parent / "outside")
 
     done = run_kbt(clone, "build", UV_OFFLINE="1")
 
-    assert (done.returncode, content(clone.parent / "outside")) == (2, before)
+    assert (done.returncode, contents(clone.parent / "outside")) == (2, before)
     assert "environments: is a symbolic link" in done.stderr
 
 
@@ -126,19 +120,19 @@ def test_a_last_result_outside_of_the_cache_is_none(clone: Path) -> None:
 def test_only_folders_whose_name_is_a_key_are_removed_from_the_cache(clone: Path) -> None:
     assert run_kbt(clone, *BUILD).returncode == 0
     cache = clone / ".kbt" / "cache"
-    names = {path.name for path in cache.iterdir()}
-    for name in ("thesis", "x-process-1", "thesis.replaced", ".draft-mine", "e" * 64):
-        (cache / name).mkdir()
-
-    done = run_kbt(clone, *COMMANDS[1])
-
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in cache.iterdir()} == names | {
+    kept = {path.name for path in cache.iterdir()} | {
         "thesis",
         "x-process-1",
         "thesis.replaced",
         ".draft-mine",
     }
+    for name in (*kept, "e" * 64):
+        (cache / name).mkdir(exist_ok=True)
+
+    done = run_kbt(clone, *COMMANDS[1])
+
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in cache.iterdir()} == kept
 
 
 def test_folders_that_a_cell_nested_thousands_deep_do_not_stop_any_build(clone: Path) -> None:

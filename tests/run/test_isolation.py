@@ -1,15 +1,13 @@
 """Cells that change what other cells run: sources, environments, bytecode, results and compiled kernels."""
 
 import fcntl
-import json
 import marshal
 import os
 
 import pytest
-from workspace import MEASURED, MEASURING, make_wheel
+from workspace import MEASURING, WRITE_MEASURED, make_wheel
 
 A, B = "op/impls/a.md", "op/impls/b.md"
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 HEADER = """# /// script
 # requires-python = ">=3.11"
 # dependencies = ["tiny"]
@@ -62,8 +60,8 @@ PLANTS = [
 def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_cell(workspace, wheels):
     bad = [f"op/impls/a{number}.md" for number in range(len(PLANTS))]
     for name, plant in zip(bad, PLANTS, strict=True):
-        workspace.cell(name, HEADER + WRITE + SHOW + plant, MEASURING)
-    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)  # runs after them
+        workspace.cell(name, HEADER + WRITE_MEASURED + SHOW + plant, MEASURING)
+    workspace.cell(B, HEADER + WRITE_MEASURED + SHOW, MEASURING)  # runs after them
     told = workspace.build(environment="uv")
 
     for name in bad:
@@ -83,7 +81,7 @@ def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace
     plants = (BYTECODE, UNCHECKED, BYTECODE.replace("source)", "source, optimization=1)"))
     cells = {f"op/impls/a{number}.md": plant for number, plant in enumerate(plants)} | {B: ""}
     for name, plant in cells.items():
-        workspace.cell(name, HEADER + WRITE + SHOW + plant, MEASURING)
+        workspace.cell(name, HEADER + WRITE_MEASURED + SHOW + plant, MEASURING)
     workspace.build(environment="uv")
 
     assert [workspace.text(workspace.result(name).stdout) for name in cells] == ["1 False\n"] * 4
@@ -97,7 +95,7 @@ def test_bytecode_that_a_cell_writes_is_compiled_again_from_its_source(workspace
 
 def test_bytecode_that_python_writes_is_no_change(workspace, wheels):
     for name in (A, B):
-        workspace.cell(name, HEADER + WRITE + SHOW, MEASURING)
+        workspace.cell(name, HEADER + WRITE_MEASURED + SHOW, MEASURING)
     told = workspace.build(environment="uv")
 
     (packages,) = (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages")
@@ -109,7 +107,7 @@ def test_bytecode_that_python_writes_is_no_change(workspace, wheels):
 
 
 def test_an_environment_that_was_changed_after_a_build_is_made_again(workspace, wheels):
-    workspace.cell(A, HEADER + WRITE + SHOW, MEASURING)
+    workspace.cell(A, HEADER + WRITE_MEASURED + SHOW, MEASURING)
     workspace.build(environment="uv")
     (module,) = (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages/tiny.py")
     about = module.stat()
@@ -126,8 +124,8 @@ def test_an_environment_that_was_changed_after_a_build_is_made_again(workspace, 
 @pytest.mark.parametrize("mode", ["hardlink", "symlink"])
 def test_what_a_cell_changes_in_uvs_cache_is_installed_again(workspace, wheels, monkeypatch, mode):
     monkeypatch.setenv("UV_LINK_MODE", mode)
-    workspace.cell(A, HEADER + WRITE + EDIT, MEASURING)
-    workspace.cell(B, HEADER.replace("3.11", "3.10") + WRITE + SHOW, MEASURING)
+    workspace.cell(A, HEADER + WRITE_MEASURED + EDIT, MEASURING)
+    workspace.cell(B, HEADER.replace("3.11", "3.10") + WRITE_MEASURED + SHOW, MEASURING)
     cache = wheels.parent / "uv"
     cache.mkdir(exist_ok=True)
     with (cache / ".lock").open("a") as lock:
@@ -143,13 +141,13 @@ def test_what_a_cell_changes_in_uvs_cache_is_installed_again(workspace, wheels, 
 
 
 def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, wheels):
-    workspace.cell(A, HEADER + WRITE, MEASURING)
+    workspace.cell(A, HEADER + WRITE_MEASURED, MEASURING)
     workspace.build(environment="uv")
     (module,) = (wheels.parent / "uv").glob("archive-v0/*/tiny.py")
     for python, name in enumerate(("x.pth", "sitecustomize.py"), 7):
         planted = module.with_name(name)
         planted.write_text("VALUE = 2\n")
-        workspace.cell(B, HEADER.replace("3.11", f"3.{python}") + WRITE, MEASURING)
+        workspace.cell(B, HEADER.replace("3.11", f"3.{python}") + WRITE_MEASURED, MEASURING)
         workspace.build(environment="uv")
         planted.unlink()
 
@@ -161,7 +159,7 @@ def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, 
 
 
 def test_a_result_that_another_cell_changed_is_not_used(workspace):
-    workspace.cell(A, WRITE, MEASURING)
+    workspace.cell(A, WRITE_MEASURED, MEASURING)
     code = "import glob\nfor path in glob.glob({!r}): open(path, 'a').write('{{}}')"
     pattern = str(workspace.root / ".kbt/cache/*/artifacts/op.jsonl")
     workspace.cell("op/b.md", code.format(pattern), "id=b needs=./impls/*.md:a")
@@ -187,8 +185,8 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 @pytest.mark.skipif(CORES < 2, reason="needs two cores")
 def test_a_cell_that_takes_cores_from_kbt_has_no_result_and_others_have_all_cores(workspace):
     show = "import os\nprint(len(os.sched_getaffinity(0)))\n"
-    workspace.cell(A, WRITE + SLOWED, MEASURING)
-    workspace.cell(B, WRITE + show, MEASURING)
+    workspace.cell(A, WRITE_MEASURED + SLOWED, MEASURING)
+    workspace.cell(B, WRITE_MEASURED + show, MEASURING)
     workspace.build()
 
     assert workspace.result(A).status == "invalid"
@@ -222,7 +220,7 @@ def test_each_cell_has_its_own_cache_of_compiled_kernels(workspace, monkeypatch)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
     show = "import os\nprint(os.environ['TRITON_CACHE_DIR'], os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
     for name in (A, B):
-        workspace.cell(name, WRITE + show, MEASURING)
+        workspace.cell(name, WRITE_MEASURED + show, MEASURING)
 
     def build():
         workspace.build(processes=2, rerun=True)
@@ -241,8 +239,8 @@ import pathlib
 for name in ("colorsys", "sitecustomize", "usercustomize"):
     pathlib.Path({str(workspace.root)!r}, f"op/impls/.kbt/cells/{{name}}.py").write_text("print('planted')")
 """
-    workspace.cell(A, WRITE + plant, MEASURING)
-    workspace.cell(B, "import colorsys\n" + WRITE, MEASURING)
+    workspace.cell(A, WRITE_MEASURED + plant, MEASURING)
+    workspace.cell(B, "import colorsys\n" + WRITE_MEASURED, MEASURING)
     workspace.build()
 
     assert [workspace.result(name).status for name in (A, B)] == ["ok", "ok"]

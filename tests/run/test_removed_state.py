@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from projects import contents, run_kbt
-from workspace import MEASURED, MEASURING
+from workspace import MEASURING, WRITE_MEASURED
 
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 HEAD = """import os, pathlib, shutil
 root, outside = pathlib.Path({!r}), pathlib.Path({!r})
 state, site, cache = root / ".kbt", root / "site", pathlib.Path(os.environ["HF_HOME"]).parent / "kbt"
@@ -55,17 +54,8 @@ def build(root: Path, harm: str = "") -> subprocess.CompletedProcess[str]:
     cells = {"a": "print('first')", "harm": harm, "z": "print('last')"}
     text = "".join(f"```python id={name}\n{code}\n```\n\n" for name, code in cells.items())
     (root / "n.md").write_text(f"# N\n\n{text}")
-    done = run_kbt(
-        root,
-        "build",
-        "--env",
-        "current",
-        "--jobs",
-        "1",
-        "--json",
-        TMPDIR=str(root.parent / "t"),
-        XDG_CACHE_HOME=str(root.parent / "cache"),
-    )
+    places = {"TMPDIR": str(root.parent / "t"), "XDG_CACHE_HOME": str(root.parent / "cache")}
+    done = run_kbt(root, "build", "--env", "current", "--jobs", "1", "--json", **places)
     assert "Traceback" not in done.stderr
     return done
 
@@ -81,7 +71,7 @@ def test_a_cell_that_removes_or_plants_what_kbt_makes_costs_no_other_cell(
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "outside/index.html").write_text("kept")
     (root / "pyproject.toml").write_text("[tool.kbt]\n")
-    (root / "op/impls/x.md").write_text(f"# X\n\n```python {MEASURING}\n{WRITE}\n```\n")
+    (root / "op/impls/x.md").write_text(f"# X\n\n```python {MEASURING}\n{WRITE_MEASURED}\n```\n")
     if again:
         assert build(root).returncode == 0
         shutil.rmtree(root / ".kbt/cache")

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from workspace import MEASURED, MEASURING, RECORD
+from workspace import MEASURING, RECORD, WRITE_MEASURED
 
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run import schedule
@@ -15,7 +15,6 @@ from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
 
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 SUMMARIZE = """
 import json, os
 needs = json.load(open(os.environ["KBT_NEEDS"]))
@@ -33,11 +32,11 @@ def operators(workspace, monkeypatch):
     monkeypatch.setattr(schedule, "SHOW_SECONDS", 0)
     monkeypatch.setattr(schedule, "SHOW_SHARE", 1e9)
     for operator, name in ("a", "x"), ("b", "y"):
-        workspace.cell(f"{operator}/impls/{name}.md", WRITE, MEASURING)
+        workspace.cell(f"{operator}/impls/{name}.md", WRITE_MEASURED, MEASURING)
         workspace.write(f"{operator}/results/records/h200/{name}.jsonl", json.dumps(RECORD) + "\n")
         needs = "needs=../impls/*.md:a,./records/*/*.jsonl outputs=seen.txt"
         workspace.cell(f"{operator}/results/c.md", SUMMARIZE, f"id=combine {needs}")
-    workspace.cell("a/impls/other.md", WRITE, MEASURING, "requires: [mps]")
+    workspace.cell("a/impls/other.md", WRITE_MEASURED, MEASURING, "requires: [mps]")
     return workspace
 
 
@@ -66,13 +65,13 @@ def test_committed_records_are_summarized_before_anything_is_measured_then_each_
 
 def test_nothing_is_summarized_twice_or_shown_of_a_short_build(operators, monkeypatch):
     build_shown(operators, [])
-    operators.cell("a/impls/x.md", f"{WRITE}changed = 1", MEASURING)
+    operators.cell("a/impls/x.md", f"{WRITE_MEASURED}changed = 1", MEASURING)
 
     first = build_shown(operators, [])[0]
 
     assert first == ({"a": "other.md:unsupported x.md:ok x.jsonl", "b": "y.md:ok y.jsonl"}, (2, 2))
     monkeypatch.setattr(schedule, "LONG_SECONDS", 1000)
-    operators.cell("a/impls/x.md", f"{WRITE}changed = 2", MEASURING)
+    operators.cell("a/impls/x.md", f"{WRITE_MEASURED}changed = 2", MEASURING)
     assert build_shown(operators, []) == []
 
 
@@ -86,7 +85,7 @@ def test_without_measuring_cells_see_committed_records_and_what_was_measured_bef
     ]
     assert operators.build(measure=False).started == []
     operators.build("b")
-    operators.cell("b/impls/y.md", f"{WRITE}changed = 1", MEASURING)
+    operators.cell("b/impls/y.md", f"{WRITE_MEASURED}changed = 1", MEASURING)
     operators.build(measure=False)
 
     assert operators.text(operators.result("a/results/c.md", "combine").artifacts["seen.txt"]).startswith(

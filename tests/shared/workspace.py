@@ -23,6 +23,7 @@ WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
 MEASURED = RECORD | {"status": "ok", "ok": True, "lat_ms": LATENCY}
 """A record with a time."""
+WRITE_MEASURED = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 MEASURING = "id=a outputs=op.jsonl"
 
 
