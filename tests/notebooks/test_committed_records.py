@@ -10,6 +10,7 @@ from kernels_bench_tools.records.codec import read_records
 ROOT = Path(__file__).parents[2]
 
 AWAITING_MEASUREMENT: set[str] = {
+    "activation/triton_activations",
     "activation/triton_gelu",
     "activation/triton_swiglu",
     "causal_conv1d/triton_causal_conv1d",
