@@ -10,20 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import attempt
 from torch import Tensor
 from torch.nn import Linear, functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.inputs import same_choice
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
-from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
-from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")
@@ -522,15 +519,6 @@ def test_what_is_right_is_accepted_and_what_is_wrong_refused_for_its_reason(kind
         verdict = check(of, WORKLOAD, function, inputs)
         assert not verdict.ok
         assert reason in verdict.reason
-
-
-def attempt(of: Operator, function: Callable[..., Any], mode: str = "fwd") -> Trial:
-    session = BenchmarkSession(
-        device="cpu", clocks=ClockSampler(""), peaks={"matmul_float32": 1e9, "read": 1e9, "copy": 1e9}
-    )
-    return run_trial(
-        of, WORKLOAD, 0, Candidate(of, [WORKLOAD], function, "cpu", mode=mode), session, mode=mode
-    )
 
 
 @pytest.mark.usefixtures("few_input_sets", "few_samples")

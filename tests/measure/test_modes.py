@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import attempt
 from norms import LAYER_NORM, compile_for, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.modes import in_mode, start_autograd
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.measure.session import open_session
-from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.record import REJECTING, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
@@ -43,17 +42,14 @@ class SlowForward(torch.autograd.Function):
         return torch.autograd.grad(output, leaves, gradients)
 
 
-def attempt(function: Callable[..., Any], mode: str) -> Trial:
+def tried(function: Callable[..., Any], mode: str) -> Trial:
     start_autograd("cpu")
-    workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
-    candidate = Candidate(LAYER_NORM, [workload], function, "cpu", mode=mode)
-    with open_session("cpu") as session:
-        return run_trial(LAYER_NORM, workload, 0, candidate, session, mode=mode)
+    return attempt(LAYER_NORM, function, replace(WORKLOAD, name=f"w_{mode}", mode=mode), mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
 def test_torchs_gradients_are_correct(mode: str) -> None:
-    trial = attempt(torch_layer_norm, mode)
+    trial = tried(torch_layer_norm, mode)
 
     assert trial.status is Status.OK, trial.failure
     assert not REJECTING & set(trial.flags)
@@ -66,15 +62,15 @@ def test_a_wrong_forward_pass_before_a_right_backward_pass_is_incorrect() -> Non
             context.save_for_backward(x, weight, bias)
             return torch.zeros_like(x)
 
-    trial = attempt(Wrong.apply, "bwd")
+    trial = tried(Wrong.apply, "bwd")
 
     assert trial.status is Status.INCORRECT
     assert "its output 'out'" in trial.failure.msg
 
 
 def test_only_the_backward_pass_is_timed() -> None:
-    backward = attempt(SlowForward.apply, "bwd")
-    both = attempt(SlowForward.apply, "fwd_bwd")
+    backward = tried(SlowForward.apply, "bwd")
+    both = tried(SlowForward.apply, "fwd_bwd")
 
     assert backward.status is both.status is Status.OK
     assert backward.timing.latency.p50 < 1e3 * SLOW_SECONDS / 2
@@ -94,7 +90,7 @@ def test_an_implementation_without_a_backward_pass_is_unsupported(mode: str, for
         library.impl(name, lambda *inputs: torch.from_numpy(detached(*inputs).numpy()), "CPU")
 
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        trial = attempt(detached if formula else getattr(torch.ops.kbt_test_modes, name), mode)
+        trial = tried(detached if formula else getattr(torch.ops.kbt_test_modes, name), mode)
 
     assert trial.status is Status.UNSUPPORTED
     assert ("its result carries no gradient" if formula else "no gradient reaches") in trial.failure.msg
@@ -110,17 +106,13 @@ def test_a_mode_that_there_is_not_is_an_error(gradients: tuple[int, ...], mode: 
 
 
 def test_a_compiled_backward_pass_can_be_timed_repeatedly() -> None:
-    trial = attempt(compile_for(WORKLOAD, torch_layer_norm), "bwd")
+    trial = tried(compile_for(WORKLOAD, torch_layer_norm), "bwd")
 
     assert trial.status is Status.OK, trial.failure
 
 
 def test_only_the_first_process_checks_edge_cases() -> None:
-    candidate = Candidate(LAYER_NORM, [WORKLOAD], torch_layer_norm, "cpu")
-    with open_session("cpu") as session:
-        first = run_trial(LAYER_NORM, WORKLOAD, 0, candidate, session)
-    with open_session("cpu") as session:
-        second = run_trial(LAYER_NORM, WORKLOAD, 0, candidate, session, process=1)
+    first, second = (attempt(LAYER_NORM, torch_layer_norm, WORKLOAD, process=number) for number in (0, 1))
 
     drawn = 2 + 3  # shapes, NaN and infinities
     assert first.correctness.corr["cases"] > second.correctness.corr["cases"] == 3 + drawn

@@ -5,27 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from implementations import is_timed
+from implementations import attempt, is_timed
 from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
-from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
-from kernels_bench_tools.measure.operator import Inputs, Operator, built_in_modules, find_operator
-from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.measure.operator import Inputs, built_in_modules, find_operator
 from kernels_bench_tools.records.record import Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
-
-
-@pytest.fixture
-def session() -> BenchmarkSession:
-    return BenchmarkSession(device="cpu", clocks=ClockSampler(""), peaks={"matmul_float32": 1e3})
 
 
 def leave_out_a_quarter(output: Tensor) -> Tensor:
@@ -33,16 +24,9 @@ def leave_out_a_quarter(output: Tensor) -> Tensor:
     return output
 
 
-def attempt(
-    operator: Operator, function: Callable[..., Any], session: BenchmarkSession, axes: Any = None
-) -> Trial:
-    workload = operator.workloads("smoke", axes)[0]
-    return run_trial(operator, workload, 0, Candidate(operator, [workload], function, "cpu"), session)
-
-
-def test_a_time_above_the_roofline_has_its_status(session: BenchmarkSession) -> None:
+def test_a_time_above_the_roofline_has_its_status() -> None:
     boasting = replace(LAYER_NORM, flops=lambda inputs: 10**18)
-    trial = attempt(boasting, torch_layer_norm, session)
+    trial = attempt(boasting, torch_layer_norm, matmul_float32=1e3)
 
     assert trial.status is Status.EXCEEDS_PHYSICS
     assert "TFLOP/s" in trial.failure.msg
@@ -59,20 +43,20 @@ def test_a_time_above_the_roofline_has_its_status(session: BenchmarkSession) -> 
         (RuntimeError("can't allocate memory: 1 TB"), Status.OOM),
     ],
 )
-def test_an_exception_becomes_the_status(session: BenchmarkSession, error: Exception, status: Status) -> None:
+def test_an_exception_becomes_the_status(error: Exception, status: Status) -> None:
     def failing(*_: Any) -> Any:
         raise error
 
-    assert attempt(LAYER_NORM, failing, session).status is status
+    assert attempt(LAYER_NORM, failing).status is status
 
 
-def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(session: BenchmarkSession) -> None:
+def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error() -> None:
     def tired(*inputs: Any) -> Any:
         if is_timed():
             raise Unsupported("enough")
         return torch_layer_norm(*inputs)
 
-    trial = attempt(LAYER_NORM, tired, session)
+    trial = attempt(LAYER_NORM, tired)
 
     assert trial.status is Status.ERROR
     assert trial.failure.msg == "refused other values of a size that it accepts: enough"
@@ -91,19 +75,19 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("turned")
 @pytest.mark.parametrize("name", [*built_in_modules()])
-def test_timed_calls_are_right_where_inputs_begin_elsewhere(session: BenchmarkSession, name: str) -> None:
+def test_timed_calls_are_right_where_inputs_begin_elsewhere(name: str) -> None:
     operator = find_operator(name)
     workload = operator.workloads("smoke")[0]
     function = operator.for_workload(workload).baseline
 
-    trial = attempt(operator, function, session)
+    trial = attempt(operator, function)
 
     assert trial.status is Status.OK, trial.failure
 
 
 @pytest.mark.usefixtures("turned")
 def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
-    session: BenchmarkSession, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Of hundreds of sets, each has one timed call on a busy machine, for which nothing was kept.
     monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
@@ -113,7 +97,7 @@ def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
         found = torch_layer_norm(x, *parameters)
         return kept.setdefault(x.data_ptr(), found).clone() if is_timed() else found
 
-    trial = attempt(LAYER_NORM, keeping, session)
+    trial = attempt(LAYER_NORM, keeping)
 
     assert trial.status is Status.REJECTED
 
@@ -125,9 +109,7 @@ def rows_as_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 
 
 @pytest.mark.parametrize("fault", [leave_out_a_quarter, lambda output: output[..., None]])
-def test_a_timed_call_that_leaves_out_a_part_is_rejected(
-    session: BenchmarkSession, fault: Callable[[Tensor], Tensor]
-) -> None:
+def test_a_timed_call_that_leaves_out_a_part_is_rejected(fault: Callable[[Tensor], Tensor]) -> None:
     def tiring(*inputs: Any) -> Any:
         output = torch_layer_norm(*inputs)
         return fault(output) if is_timed() else output
@@ -136,13 +118,13 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
     (workload,) = operator.workloads("smoke")
     assert sum(1 for _ in rows_as_slices(operator.inputs(workload, "cpu", 0))) >= 16
 
-    trial = attempt(operator, tiring, session)
+    trial = attempt(operator, tiring)
 
     assert trial.status is Status.REJECTED
     assert "stale_output: " in trial.failure.msg
 
 
-def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:
+def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale() -> None:
     operator = find_operator("moe")
     kept: dict[tuple[int, int], Tensor] = {}
 
@@ -152,5 +134,5 @@ def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session:
     def function(*inputs: Any) -> Tensor:
         return (keeping if is_timed() else operator.reference)(*inputs)
 
-    assert Flag.STALE_OUTPUT in attempt(operator, function, session).flags
-    assert attempt(operator, operator.reference, session).status is Status.OK
+    assert Flag.STALE_OUTPUT in attempt(operator, function).flags
+    assert attempt(operator, operator.reference).status is Status.OK

@@ -9,13 +9,11 @@ from queue import Queue
 from typing import Any
 
 import torch
+from implementations import attempt
 from torch import Tensor
 
-from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.record import Flag
 
 Function = Callable[[Tensor, Tensor, Tensor], Any]
@@ -195,6 +193,5 @@ def examine(
     operator: Operator, function: Function, workload: Workload, device: str
 ) -> tuple[Trial, set[str]]:
     """Try an implementation in this process; return the trial, and those of its flags that do not depend on times."""
-    session = BenchmarkSession(device=device, clocks=ClockSampler(""))
-    trial = run_trial(operator, workload, 0, Candidate(operator, [workload], function, device), session)
+    trial = attempt(operator, function, workload, device=device)
     return trial, {flag.value for flag in INTEGRITY & set(trial.flags)}

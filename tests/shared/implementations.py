@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import (
     Inputs,
@@ -24,7 +26,9 @@ from kernels_bench_tools.measure.operator import (
     find_operator,
     tensors_of,
 )
+from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.measure.trial import Trial, run_trial
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER = pytest.mark.skipif(
@@ -113,6 +117,23 @@ def judge(
 def judge_on(workload: Workload, operator: Operator, function: Callable[..., Any]) -> Correctness:
     """Return whether a function is right on a workload."""
     return check(operator, workload, function, operator.for_workload(workload).inputs(workload, "cpu", 0))
+
+
+def attempt(
+    operator: Operator,
+    function: Callable[..., Any],
+    workload: Workload | None = None,
+    *,
+    mode: str = "fwd",
+    device: str = "cpu",
+    process: int = 0,
+    **peaks: float,
+) -> Trial:
+    """Judge and time an implementation in this process, by default on the first workload of the smoke set."""
+    workload = workload or operator.workloads("smoke")[0]
+    candidate = Candidate(operator, [workload], function, device, mode=mode)
+    session = BenchmarkSession(device=device, clocks=ClockSampler(""), peaks=peaks)
+    return run_trial(operator, workload, 0, candidate, session, mode=mode, process=process)
 
 
 def counted(
