@@ -84,10 +84,10 @@ def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
         return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(unreachable[-1])}")
     if found := _from_response(chain, repo) or _from_message(error, repo):
         return found
-    what = f"{type(error).__name__}: {_one_line(error)}"
-    if otherwise is HubStatus.HUB_ERROR:
-        return HubError(otherwise, f"the hub's answer for {repo} cannot be used: {what}")
-    return HubError(otherwise, f"{repo} does not load: {what}")
+    of_hub = otherwise is HubStatus.HUB_ERROR
+    told = chain[-1] if of_hub else error
+    what = f"the hub's answer for {repo} cannot be used" if of_hub else f"{repo} does not load"
+    return HubError(otherwise, f"{what}: {type(told).__name__}: {_one_line(told)}")
 
 
 def missing_package(name: str | None, repo: str = "") -> HubError:

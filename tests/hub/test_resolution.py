@@ -59,13 +59,6 @@ def test_a_branch_is_resolved_on_the_hub_each_time(place: Place) -> None:
     assert (first.value, second.value) == (3, 5)
 
 
-def test_a_cached_kernel_of_an_untrusted_publisher_is_refused_online(place: Place) -> None:
-    place.seed(place.make(), repo="some-org/scale")
-    place.hub.publish("some-org/scale", place.make(), "v1")
-
-    assert place.load("some-org/scale@1").status == HubStatus.UNTRUSTED_PUBLISHER
-
-
 def test_offline_the_cache_is_used_without_a_request(place: Place) -> None:
     place.seed(place.make(), "v1", "main")
     pins = ("1", "v1", "main", "c0ffee" * 6 + "0000", "c0ffeec0ff")
@@ -101,13 +94,6 @@ def test_a_cached_pin_is_used_when_the_hub_fails_and_a_note_says_so(place: Place
 
     assert (outcome.status, origins(outcome)) == (HubStatus.OK, ["cache"])
     assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the hub did not answer: ")
-
-
-def test_hub_down_with_another_version_cached_is_hub_unreachable(place: Place) -> None:
-    place.seed(place.make(), "v2")
-    place.hub.close()
-
-    assert place.load(f"{place.repo}@1").status == HubStatus.HUB_UNREACHABLE
 
 
 def test_an_override_comes_before_everything(place: Place) -> None:

@@ -1,6 +1,5 @@
 """Every status of the closed set, by the real client against a hub on this machine."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +46,12 @@ def published(**options: Any) -> Callable[[Place], None]:
 
 
 def close(place: Place) -> None:
+    place.seed(place.make(), "v2")  # of another version
     place.hub.close()
+
+
+def answers(mode: str) -> Callable[[Place], None]:
+    return lambda place: setattr(place.hub, "mode", mode)
 
 
 def nothing(_: Place) -> None:
@@ -70,6 +74,10 @@ CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tup
     # Without a network, `kernels` itself says that the publisher could not be verified.
     *((HubStatus.HUB_UNREACHABLE, close, pin, {}, ("refused",)) for pin in ("@1", f"@{COMMIT}")),
     (HubStatus.HUB_UNREACHABLE, nothing, "@1", {"HF_ENDPOINT": "http://hub.invalid"}, ()),
+    (HubStatus.HUB_UNREACHABLE, answers("silent"), "@1", {"HF_HUB_ETAG_TIMEOUT": "1"}, ()),
+    (HubStatus.HUB_ERROR, answers("429"), "@1", {}, ("HTTP 429",)),
+    (HubStatus.HUB_ERROR, answers("nonsense"), "@1", {}, ()),
+    (HubStatus.UNTRUSTED_PUBLISHER, nothing, {"reference": "a-person/scale@1"}, {}, ("a-person",)),
     *((HubStatus.NOT_IN_CACHE, nothing, pin, OFFLINE, (pin,)) for pin in ("@1", "@main", f"@{COMMIT}")),
     (HubStatus.NOT_IN_CACHE, lambda place: place.seed(place.make(), "v2"), "@1", OFFLINE, ("v2",)),
     (HubStatus.CACHE_INCOMPLETE, offline_without("layers.py"), "@1", OFFLINE, ("layers.py",)),
@@ -125,7 +133,6 @@ CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tup
     (HubStatus.NO_SUCH_LAYER, published(), "@1:Missing", {}, ("Missing", "Scale")),
     (HubStatus.NO_SUCH_LAYER, published(), "@1.missing", {}, ("missing", "layers, scale")),
 ]
-ELSEWHERE = {HubStatus.HUB_ERROR, HubStatus.UNTRUSTED_PUBLISHER}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +150,7 @@ def test_a_request_has_its_status_and_a_reason_of_one_line(
     outcome = place.load(call, **process)
 
     assert outcome.status == status, outcome
+    assert outcome.seconds < 30  # a silent hub waits for a minute
     reason = "" if status is HubStatus.OK else outcome.reason
     assert all(word in reason for word in words), reason
     assert "\n" not in reason
@@ -157,7 +165,7 @@ def test_a_request_has_its_status_and_a_reason_of_one_line(
 
 
 def test_every_status_has_a_test() -> None:
-    assert {case[0] for case in CASES} | ELSEWHERE == set(HubStatus)
+    assert {case[0] for case in CASES} == set(HubStatus)
 
 
 def test_a_kernel_a_layer_and_a_function_load_and_compute(place: Place) -> None:
@@ -166,27 +174,6 @@ def test_a_kernel_a_layer_and_a_function_load_and_compute(place: Place) -> None:
     outcome = place.load(f"{place.repo}@1", f"{place.repo}@1:Scale", f"{place.repo}@1.scale")
 
     assert [one["value"] for one in outcome.all] == [2, 2, 2]
-
-
-def test_a_hub_without_an_answer_is_abandoned(place: Place) -> None:
-    published()(place)
-    place.hub.mode = "silent"
-    start = time.monotonic()
-
-    outcome = place.load(f"{place.repo}@1", HF_HUB_ETAG_TIMEOUT="1")
-
-    assert outcome.status == HubStatus.HUB_UNREACHABLE
-    assert time.monotonic() - start < 30  # the hub waits for a minute
-
-
-@pytest.mark.parametrize("mode", ["429", "nonsense"])
-def test_an_error_of_the_hub_is_reported_with_its_code(place: Place, mode: str) -> None:
-    place.hub.mode = mode
-
-    outcome = place.load(f"{place.repo}@1")
-
-    assert outcome.status == HubStatus.HUB_ERROR
-    assert mode == "nonsense" or f"HTTP {mode}" in outcome.reason
 
 
 @pytest.mark.parametrize("name", ["layers.py", "__init__.py"])

@@ -56,11 +56,14 @@ class Shift(Benchmark):
 """
 
 
-def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path / "scale", code=CODE)
+def write_kernel(folder: Path, benchmark: str) -> None:
+    kernel = make_kernel(folder / "scale", code=CODE)
     (kernel / "benchmarks").mkdir()
-    (kernel / "benchmarks/benchmark.py").write_text(BENCHMARK)
+    (kernel / "benchmarks/benchmark.py").write_text(benchmark)
 
+
+def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: Path) -> None:
+    write_kernel(tmp_path, BENCHMARK)
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\ntitle = 'Hub'\n")
 
     files = ["--payload", "their.json", "--card", "media", "--page", "scale.md"]
@@ -101,10 +104,7 @@ def test_workloads_of_a_kernel_s_folder_are_judged_by_their_reference(tmp_path: 
 
 
 def test_a_benchmark_file_is_run_like_a_notebook(tmp_path: Path) -> None:
-    kernel = make_kernel(tmp_path / "scale", code=CODE)
-    (kernel / "benchmarks").mkdir()
-    first = BENCHMARK.partition("class Shift")[0]
-    (kernel / "benchmarks/benchmark.py").write_text(first)
+    write_kernel(tmp_path, BENCHMARK.partition("class Shift")[0])
 
     done = run_kbt(tmp_path, "run", "scale/benchmarks/benchmark.py", "--json", USE_HUB_KERNELS="1")
 

@@ -129,15 +129,6 @@ def counts(x: Tensor, bins: int = 8) -> Tensor:
     return torch.bincount(((x + 3) / 0.75).floor().clamp(0, 7).long().flatten(), minlength=8)[:bins]
 
 
-def bags(weight: Tensor, ids: Tensor, starts: Tensor, mode: str = "mean") -> Tensor:
-    return functional.embedding_bag(ids, weight, starts, mode=mode)
-
-
-def bag_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    ids, weight = with_integers((60,), 30, (30, 8))(workload, device, seed)
-    return weight, ids, torch.arange(0, 60, 6)
-
-
 def softmax(x: Tensor, mask: Tensor) -> Tensor:
     return x.masked_fill(~mask, float("-inf")).softmax(-1)
 
@@ -204,16 +195,6 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
         UNLIKE,
         lambda x: x.argmax(-1) + 128,
         UNLIKE,
-    ),
-    "conv2d": (
-        operator(normal((2, 3, 9, 9), (4, 3, 3, 3)), lambda x, w: functional.conv2d(x, w, padding=1)),
-        lambda x, w: (
-            (functional.unfold(x, 3, padding=1).mT @ w.flatten(1).T).mT.reshape(2, 4, 9, 9).contiguous()
-        ),
-        lambda x, w: functional.conv2d(x, w.flip(-1), padding=1),
-        OFF,
-        lambda x, w: functional.pad(functional.conv2d(x, w, padding=1)[..., 1:], (1, 0)),
-        OFF,
     ),
     "scan": (
         operator(X, lambda x: x.cumsum(-1)),
@@ -285,14 +266,6 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
         lambda a: a.clone(),
         OFF,
         lambda a: torch.diag_embed(1 / a.diagonal(dim1=-2, dim2=-1)),
-        OFF,
-    ),
-    "cholesky": (
-        operator(spd, torch.linalg.cholesky),
-        lambda a: torch.linalg.cholesky(a, upper=True).mT.contiguous(),
-        lambda a: torch.linalg.cholesky(a, upper=True),
-        OFF,
-        lambda a: -torch.linalg.cholesky(a),
         OFF,
     ),
     "triangular solve": (
@@ -394,50 +367,6 @@ KINDS: dict[str, tuple[Operator, Callable[..., Any], Callable[..., Any], str, Ca
         OFF,
         lambda x: x.bincount(minlength=21),
         "returned shape",
-    ),
-    "interpolate": (
-        operator(normal((2, 3, 8, 8)), lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear")),
-        lambda x: functional.interpolate(x, size=(16, 16), mode="bilinear"),
-        lambda x: functional.interpolate(x, scale_factor=2),
-        OFF,
-        lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
-        OFF,
-    ),
-    "group norm": (
-        operator(normal((4, 8, 10)), lambda x: functional.group_norm(x, 2)),
-        lambda x: functional.layer_norm(x.view(4, 2, 40), (40,)).view(4, 8, 10),
-        lambda x: functional.group_norm(x, 4),
-        OFF,
-        lambda x: functional.group_norm(x, 2, eps=1e-2),
-        OFF,
-    ),
-    "embedding bag": (
-        operator(bag_inputs, bags),
-        lambda weight, ids, _: weight[ids].view(10, 6, 8).mean(1),
-        lambda weight, ids, starts: bags(weight, ids, starts, "sum"),
-        OFF,
-        lambda weight, ids, starts: bags(weight, ids, starts, "max"),
-        OFF,
-    ),
-    "where": (
-        operator(
-            lambda w, d, s: (*masked(w, d, s)[::-1], *X(w, d, s + 1)),
-            lambda m, x, y: m * x + ~m * y[:16, :32],
-            Output(dtype="x"),
-        ),
-        lambda m, x, y: torch.where(m, x, y[:16, :32]),
-        lambda m, x, y: torch.where(m, y[:16, :32], x),
-        OFF,
-        lambda m, x, y: x.clone(),
-        OFF,
-    ),
-    "clamp in place": (
-        operator(X, lambda x: x.clamp(-1, 1)).adapted(in_place=True),
-        lambda x: x.clamp_(-1, 1),
-        lambda x: x.clamp_(-1),
-        OFF,
-        lambda x: x.clamp_(-1, 1).mul_(1.01),
-        OFF,
     ),
     "several outputs": (
         operator(X, lambda x: torch.var_mean(x, -1), Output("variance"), Output("mean")),
