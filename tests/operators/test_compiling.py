@@ -88,7 +88,6 @@ SIZES: dict[tuple[str, str], list[list[Any]]] = {
     ("paged_attention", "triton_paged_attention"): [
         [2, context, 32, 8, 128, 16, True] for context in (4096, 64)
     ],
-    ("matmul", "triton_matmul"): [["linear_bias", tokens, 4096, 6144] for tokens in (1, 1024)],
     ("grouped_gemm", "triton_grouped"): [[rows, 8, 1024, 512, False] for rows in (8, 4096)],
     ("grouped_gemm", "gluon_grouped"): [[4096, 8, 1024, 512, False]],
     ("fp8_gemm", "triton_fp8_gemm"): [["row", 1, 4096, 6144], ["block", 1024, 4096, 6144]],

@@ -172,20 +172,6 @@ right("float32", seq_len=4)
 for dtype, *rows in (("bfloat16", 2, 769), ("float32", 300, 12), ("bfloat16", 2, 16384), ("float32", 2, 33000)):
     right(dtype, False, batch=1, seq_len=rows[0], hidden_dim=rows[1])
 """,
-    "triton_matmul": """
-from kernels_bench_tools.measure.modes import in_mode, timed_function
-
-with torch.no_grad():
-    for workload in workloads[-1:]:
-        sized = replace(workload, dtype="float16")
-        judge(operator, sized, kernel)
-    cell.GROUP, cell._tile = 2, lambda tokens, dtype: (16, 64, 128, 4, 3)  # several groups of tiles
-    backward = in_mode(operator, "bwd")
-    for workload in backward.workloads("smoke")[-1:]:
-        sized = replace(workload, axes={**workload.axes, "tokens": 70})
-        function = timed_function(operator.for_workload(workload), kernel, "bwd").call
-        judge(backward, sized, function)
-""",
     "triton_paged_attention": """
 for dtype, cell.TOKENS_PER_SPLIT, step in (("float32", 256, 16), ("float16", 16, 16)):
     cell.tiling = lambda *_: (99, step)
