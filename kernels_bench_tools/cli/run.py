@@ -240,18 +240,15 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
         [
             *(row.workload or "every workload", milliseconds(row.p50_ms)),
             *(interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms), milliseconds(row.baseline_ms)),
-            *_speedup(row),
+            times(row.speedup),
+            # Not of the baseline's own.
+            times_interval(row.speedup_low, row.speedup_high) if row.speedup_low != row.speedup_high else "",
             *(milliseconds(row.host_submit_ms), milliseconds(row.e2e_ms), _verdict(row, most)),
         ]
         for row in rows
     ]
     # The host's times are not measured on a CPU.
     return table(lines, range(1, 8), width, optional=(3, 2, 5, 6, 7, 4, 1))
-
-
-def _speedup(row: Comparison) -> tuple[str, str]:
-    is_interval = row.speedup_low != row.speedup_high  # not of the baseline's own
-    return times(row.speedup), times_interval(row.speedup_low, row.speedup_high) if is_interval else ""
 
 
 def _verdict(row: Comparison, most: int) -> str:

@@ -9,7 +9,7 @@ from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.harness import parse_harness
-from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.notebooks.upgrade import (
     apply_changes,
     find_changes,
@@ -34,35 +34,28 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
         dry_run: Print the changes without writing them.
     """
     project = find_project_of(() if harness else paths or ())
+    wanted, undated = project.harness, 0
     if harness:
         if to or len(paths or []) > 1:
             what = "--to cannot be given with it" if to else "takes one value, and changes all notebooks"
             raise ProjectError("--harness", what, "A version, a path or a git URL")
-        _change_harness(project, paths[0] if paths else "", dry_run)
-        return
-    now = datetime.now(UTC)
-    after = parse_date(to or f"{now:%Y-%m-%d}", now)
-    changes, undated = find_changes(project, paths or [], after)
-    if not dry_run:
-        apply_changes(changes)
-    for change in changes:
-        print(change.said)
-    print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'header')} to {after}")
-    if undated:
-        note(f"{undated} cells install packages without a date; `kbt check` lists them")
-
-
-def _change_harness(project: Project, value: str, dry_run: bool) -> None:
-    """Write the setting if there is a ``value``, and make all headers as it says."""
-    wanted = parse_harness(value, project.root) if value else project.harness
-    changes = find_harness_changes(replace(project, harness=wanted))
+        if value := "".join(paths or []):
+            wanted = parse_harness(value, project.root)
+        changes = find_harness_changes(replace(project, harness=wanted))
+        into = f": this package from {wanted.setting()}"
+    else:
+        now = datetime.now(UTC)
+        after = parse_date(to or f"{now:%Y-%m-%d}", now)
+        changes, undated = find_changes(project, paths or [], after)
+        into = f" to {after}"
     if not dry_run:
         if wanted != project.harness:
             write_setting(project, wanted)
         apply_changes(changes)
     for change in changes:
         print(change.said)
-    verb = "would change" if dry_run else "changed"
-    print(f"{verb} {plural(len(changes), 'header')}: this package from {wanted.setting()}")
-    if "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:
+    print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'header')}{into}")
+    if undated:
+        note(f"{undated} cells install packages without a date; `kbt check` lists them")
+    if harness and "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:
         note("without a revision later builds may install another version; add one, such as @v0.1.0")

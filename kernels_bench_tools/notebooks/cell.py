@@ -216,20 +216,16 @@ def find_imported(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
                 waiting.append(cells[name])
     found, codes = dict[str, str](), [cell.code]
     while codes and needed:
-        for name in _imported_names(codes.pop()) & needed.keys() - found.keys():
+        nodes = code_nodes(codes.pop())
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+        for name in {name.partition(".")[0] for name in names} & needed.keys() - found.keys():
             found[name] = needed[name].code
             if needed[name].measures:  # it would measure again, and its records be lost
                 what = f"the cell {name} measures, so it cannot be imported. Put what both use in a cell of its own"
                 found[name] = f"raise ImportError({what!r})"
             codes.append(found[name])
     return dict(sorted(found.items()))
-
-
-def _imported_names(code: str) -> set[str]:
-    nodes = code_nodes(code)
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    return {name.partition(".")[0] for name in names}
 
 
 def _items(text: str | None) -> list[str]:

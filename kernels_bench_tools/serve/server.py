@@ -131,17 +131,13 @@ class _Handler(SimpleHTTPRequestHandler):
         path = self.translate_path(self.path)
         is_folder = os.path.isdir(path)  # noqa: PTH112 - False for invalid and too long names
         file = Path(path, "index.html") if is_folder else Path(path)
-        if not self._is_public(file):
+        hidden = any(part.startswith(".") for part in file.relative_to(self.server.site).parts)
+        is_file = os.path.isfile(file)  # noqa: PTH113 - False for invalid and too long names
+        if hidden or not is_file or not file.resolve().is_relative_to(self.server.site):
             return self._send(with_live_script(_MISSING, version), _HTML, HTTPStatus.NOT_FOUND)
         if file.suffix != ".html" or (is_folder and not url.endswith("/")):
             return super().send_head()  # the file, or a redirect to the address with a slash
         return self._send(with_live_script(file.read_bytes(), version), _HTML)
-
-    def _is_public(self, file: Path) -> bool:
-        """Return whether this is a file of the site: not hidden, and not a link to the outside."""
-        hidden = any(part.startswith(".") for part in file.relative_to(self.server.site).parts)
-        is_file = os.path.isfile(file)  # noqa: PTH113 - False for invalid and too long names
-        return not hidden and is_file and file.resolve().is_relative_to(self.server.site)
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> io.BytesIO:
         self.send_response(status)

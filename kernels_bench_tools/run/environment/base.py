@@ -136,7 +136,13 @@ class UvEnvironment:
         if end.code:
             errors = log.read_text(encoding="utf-8", errors="replace")
             unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
-            return Prepared(reason=_uv_reason(errors, end.code), unsolvable=unsolvable)
+            # Without the hints below it.
+            paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
+            text = paragraph.split("\n\n")[0].replace("error:", "").replace("cause:", ":")
+            reason = " ".join(text.split()).replace(" :", ":") or f"uv ended with exit code {end.code}"
+            if f"{PACKAGE} was not found" in reason:
+                reason += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
+            return Prepared(reason=reason, unsolvable=unsolvable)
         python = json.loads(output)["sync"]["environment"]["python"]
         if tuple(map(int, python["version"].split(".")[:2])) < OLDEST_PYTHON:  # of UV_PYTHON, for example
             reason = (
@@ -298,16 +304,6 @@ def ignore_folder(folder: Path) -> None:
     marker = folder / ".gitignore"
     if not os.path.lexists(marker) or not marker.lstat().st_size:  # it may have been cut by a killed build
         update_file(marker, b"*\n", sync=True)
-
-
-def _uv_reason(errors: str, code: int) -> str:
-    """Return uv's error message in one line, without the hints below it; with what to do if it misses this package."""
-    paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
-    first = paragraph.split("\n\n")[0]
-    words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
-    if f"{PACKAGE} was not found" in words:
-        words += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
-    return words or f"uv ended with exit code {code}"
 
 
 def packages_folder() -> Path:

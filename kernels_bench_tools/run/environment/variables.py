@@ -43,7 +43,10 @@ _NO_RESULT = re.compile(
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's variables that every cell is given."""
-    return {name: value for name, value in environ.items() if _is_allowed(name, value)}
+    known = {*_NAMES, *(name for name in environ if name.upper() in _NAMES or name.startswith(_PREFIXES))}
+    return {
+        name: value for name, value in environ.items() if name in known and not is_credential(name, value)
+    }
 
 
 def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +83,16 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     variables = dict(environ)
     # uv would warn about an active environment, or use it.
     variables.pop("VIRTUAL_ENV", None)
-    variables.update(_from_pip(environ))
+    translated = {}
+    if links := environ.get("PIP_FIND_LINKS", "").split():
+        translated["UV_FIND_LINKS"] = ",".join(links)
+    if index := environ.get("PIP_INDEX_URL", "").strip():
+        translated["UV_DEFAULT_INDEX"] = index
+    if extra := environ.get("PIP_EXTRA_INDEX_URL", "").split():
+        translated["UV_INDEX"] = " ".join(extra)
+    older = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
+    own = {name for name in translated if environ.get(name) or environ.get(older.get(name, ""))}
+    variables |= {name: value for name, value in translated.items() if name not in own}
     variables.setdefault("UV_NO_PROGRESS", "1")
     if variables.get("UV_LINK_MODE") == "symlink":  # a file behind a link changes without the link
         del variables["UV_LINK_MODE"]
@@ -92,7 +104,17 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
     With an empty home, neither settings of this machine nor passwords in ``~/.netrc`` reach a measurement.
     """
-    variables = {**allowed_variables(environ), **cache_variables(environ)}
+    cache, user = _cache_home(environ), _home(environ)
+    data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
+    shared = {
+        "UV_CACHE_DIR": cache / "uv",
+        "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
+        "HF_HOME": cache / "huggingface",
+    }
+    variables = allowed_variables(environ)
+    variables |= {name: environ.get(name) or str(path) for name, path in shared.items()}
+    # Not the user's own folder: a matplotlibrc there would change the figures.
+    variables["MPLCONFIGDIR"] = str(cache / "kbt" / "matplotlib")
     variables["HOME"] = str(home)
     # The default is beside the hub's cache, where the user's token is.
     variables["HF_TOKEN_PATH"] = str(home / "token")
@@ -108,20 +130,6 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     return variables
 
 
-def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the caches that cells share with the user's other programs."""
-    cache, user = _cache_home(environ), _home(environ)
-    data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
-    shared = {
-        "UV_CACHE_DIR": cache / "uv",
-        "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
-        "HF_HOME": cache / "huggingface",
-    }
-    variables = {name: environ.get(name) or str(path) for name, path in shared.items()}
-    # Not the user's own folder: a matplotlibrc there would change the figures.
-    return variables | {"MPLCONFIGDIR": str(cache / "kbt" / "matplotlib")}
-
-
 COMPILED = "compiled"
 """Folder in the user's cache for the compiled kernels of cells."""
 
@@ -133,24 +141,6 @@ def compiler_caches(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     """
     names = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
     return {variable: environ.get(variable) or str(folder / name) for variable, name in names.items()}
-
-
-def _is_allowed(name: str, value: str) -> bool:
-    known = name in _NAMES or name.upper() in _NAMES or name.startswith(_PREFIXES)
-    return known and not is_credential(name, value)
-
-
-def _from_pip(environ: Mapping[str, str]) -> dict[str, str]:
-    translated = {}
-    if links := environ.get("PIP_FIND_LINKS", "").split():
-        translated["UV_FIND_LINKS"] = ",".join(links)
-    if index := environ.get("PIP_INDEX_URL", "").strip():
-        translated["UV_DEFAULT_INDEX"] = index
-    if extra := environ.get("PIP_EXTRA_INDEX_URL", "").split():
-        translated["UV_INDEX"] = " ".join(extra)
-    older = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
-    own = {name for name in translated if environ.get(name) or environ.get(older.get(name, ""))}
-    return {name: value for name, value in translated.items() if name not in own}
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -30,7 +30,11 @@ class MemoryWatch:
 
     def __init__(self, leader: int, marker: bytes, limit: int | None) -> None:
         self._leader, self._marker = leader, marker
-        self._limit = _default_limit() if limit == 0 else limit
+        limits = [psutil.virtual_memory().total]
+        for path in _CGROUP_LIMITS:
+            with suppress(OSError, ValueError):  # there is none, or it is "max"
+                limits.append(int(path.read_text()))
+        self._limit = int(_DEFAULT_SHARE * min(limits)) if limit == 0 else limit
         self._next = 0.0
         self._others = set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()  # noqa: PTH208
         self._files: dict[tuple[int, int], Path] = {}
@@ -139,13 +143,3 @@ def _proportional(process: psutil.Process) -> tuple[int, int]:
         return sizes["Pss:"], sizes.get("Pss_Shmem:", 0)
     except (OSError, KeyError):  # it has ended, or this is not Linux
         return _resident(process), 0
-
-
-def _default_limit() -> int:
-    limits = [psutil.virtual_memory().total]
-    for path in _CGROUP_LIMITS:
-        try:
-            limits.append(int(path.read_text()))
-        except (OSError, ValueError):  # there is none, or it is "max"
-            continue
-    return int(_DEFAULT_SHARE * min(limits))
