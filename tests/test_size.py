@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_380,
+    "kernels_bench_tools": 41_270,
     "kernels_bench_tools/chart": 620,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from projects import PYTHON, run_kbt
+from projects import PYTHON, contents, run_kbt
+from workspace import MEASURED, Workspace
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.build import BuildRun, CellRun
@@ -33,15 +34,6 @@ DIED = "died.md:a"
 DONE = 1
 """Exit code of a complete build of the tree, because of that cell."""
 
-_RECORD = {
-    "ts": "2026-11-20T10:00:00Z",
-    "run": "r",
-    "wl": {"name": "w"},
-    "status": "ok",
-    "ok": True,
-    "schema": 1,
-    "lat_ms": {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1},
-}
 _MEASURE = """{header}import json, os
 with open(os.environ["KBT_CONTEXT"]) as file:
     process = json.load(file)["process"]
@@ -105,24 +97,20 @@ class Tree:
         if self.root.exists():
             return
         make_tree(self.root, PLAIN)
-        self.write("leaves.md", _SLEEP.format(header=HEADER), "id=a outputs=started.txt")
-        self.write("died.md", "import os; print('so far', flush=True); os.kill(os.getpid(), 9)", "id=a")
+        place = Workspace(self.root)
+        place.cell("leaves.md", _SLEEP.format(header=HEADER), "id=a outputs=started.txt")
+        place.cell("died.md", "import os; print('so far', flush=True); os.kill(os.getpid(), 9)", "id=a")
         for number in range(MEASURING):
-            code = _MEASURE.format(header=HEADER, record=_RECORD, number=number)
-            self.write(f"op/impls/m{number}.md", code, "id=benchmark outputs=op.jsonl")
+            code = _MEASURE.format(header=HEADER, record=MEASURED, number=number)
+            place.cell(f"op/impls/m{number}.md", code, "id=benchmark outputs=op.jsonl")
         combine = _COMBINE.format(header=HEADER)
         attributes = "id=combine needs=../impls/*.md:benchmark outputs=table.csv"
-        self.write("op/results/combined_results.md", combine, attributes)
+        place.cell("op/results/combined_results.md", combine, attributes)
 
     def remove_results(self) -> None:
         """Remove the cache and the site."""
         for name in (".kbt", "site"):
             shutil.rmtree(self.root / name, ignore_errors=True)
-
-    def write(self, name: str, code: str, attributes: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# {path.stem}\n\nProse.\n\n```python {attributes}\n{code}\n```\n", encoding="utf-8")
 
     @property
     def _places(self) -> dict[str, str]:
@@ -239,5 +227,4 @@ class Tree:
 
 def read_folder(folder: Path) -> dict[str, bytes]:
     """Return the bytes of a site's files, without its manifest, which depends on the order of builds, and .gitignore."""
-    paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return {name: data for name, data in contents(folder).items() if f"/{name}".rpartition("/.")[1] == ""}
