@@ -361,9 +361,12 @@ def _elsewhere(harness: Harness) -> str:
 
     A folder of this machine and an index of its own are not there, and there is no release yet.
     """
-    if not harness.source or Path(harness.source.get("path", "")).is_absolute():
+    source = harness.source
+    if not source or Path(source.get("path", "")).is_absolute():
         return f"git+{_REPOSITORY}"
-    return harness.pip_requirement().removeprefix(f"{PACKAGE} @ ")
+    if "git" in source:
+        return f"git+{source['git']}@{source['rev']}"
+    return f"./{source['path']}" if "path" in source else str(source["url"])
 
 
 def _appended(text: str, more: str) -> str:

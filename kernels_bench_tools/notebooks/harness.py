@@ -40,21 +40,6 @@ class Harness:
     def setting(self) -> str:
         return inline_table(self.source) if self.source else json.dumps(self.requirement, ensure_ascii=False)
 
-    def pip_requirement(self) -> str:
-        """Return what ``pip install`` in the root takes for the same package."""
-        if "path" in self.source:
-            path = PurePosixPath(self.source["path"])
-            return str(path) if path.is_absolute() else f"./{path}"
-        if "git" in self.source:
-            revision = next((self.source[key] for key in ("rev", "tag", "branch") if key in self.source), "")
-            folder = self.source.get("subdirectory", "")
-            return (
-                f"{PACKAGE} @ git+{self.source['git']}"
-                + (f"@{revision}" if revision else "")
-                + (f"#subdirectory={folder}" if folder else "")
-            )
-        return f"{PACKAGE} @ {self.source['url']}" if self.source else self.requirement
-
     def header_source(self, root: Path, folder: Path) -> dict[str, Any]:
         """Return the entry of ``[tool.uv.sources]`` for a script in ``folder``; empty for a package index."""
         if "path" not in self.source:

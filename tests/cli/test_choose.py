@@ -122,7 +122,6 @@ def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.Cap
     ("arguments", "where", "remedy"),
     [
         (["rms_nrm"], "rms_nrm", "Did you mean 'rms_norm'?"),
-        (["rms_norm", "--axes", "hiden=1"], "--axes hiden=1", "hidden_dim"),
         (["rms_norm", "--axes", "rows=1,rows=2"], "--axes rows=2", "One value for each axis"),
         (["rms_norm", "--device", "h100"], "--device h100", "Devices with records: nvidia-h200"),
         ([], "OPERATOR and --model", "`kbt choose --model llama-3.1-8b`"),

@@ -54,6 +54,14 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         ("memory_limit = [1]", "memory_limit is wrong. Expected: A number of bytes"),
         ("pass_env = 'HF_TOKEN'", "pass_env is wrong. Expected: A list"),
         ("raw_html = 'yes'", "raw_html is wrong. Expected: true or false"),
+        ("harness = 'torch'", "harness is wrong"),
+        ("harness = 'kernels-bench-toolsx'", "harness is wrong"),
+        ("harness = 'kernels-bench-tools rm'", "harness is wrong"),
+        ("harness = 3", "harness is wrong"),
+        ("harness = {}", "harness is wrong"),
+        ("harness = { path = '.', git = 'x' }", "harness is wrong"),
+        ("harness = { path = 3 }", "harness is wrong"),
+        ("harness = { pth = '.' }", "harness is wrong"),
         ("pass_env = ['A=B']", "'A=B' is not a variable's name"),
         (
             "repository = 'javascript:alert(1)//'",
@@ -120,25 +128,6 @@ def test_a_target_is_a_path_or_a_short_name(tmp_path, monkeypatch, target, expec
         "op": ["x", "y"],
     }
     assert operator_of(f"{tiny}/results/c.md") == tiny
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("models/tny", "Did you mean 'models/tiny'?"),
-        ("op/trton", "Did you mean 'op/triton'?"),
-        ("trton", "Did you mean 'triton'?"),
-        ("opp", "Did you mean 'op'?"),
-        ("empty", "does not hold"),
-    ],
-)
-def test_an_unknown_target_is_an_error_with_a_suggestion(tmp_path, target, said):
-    touch(tmp_path, ".git/HEAD", "op/impls/triton.md", "models/tiny/impls/x.md", "empty/x.txt")
-
-    with pytest.raises(ProjectError) as caught:
-        find_project(tmp_path).find_notebooks([target])
-
-    assert said in str(caught.value)
 
 
 def two_projects(root: Path) -> None:
