@@ -104,7 +104,7 @@ CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tup
         {"before": ANOTHER_GPU},
         ("CUDA capability 9.0", "10.0a"),
     ),
-    (HubStatus.BACKEND_NOT_HERE, published(), {"backend": "rocm"}, {}, ()),
+    *((HubStatus.BACKEND_NOT_HERE, published(), {"backend": kind}, {}, ()) for kind in ("rocm", "xpu")),
     (HubStatus.KERNELS_TOO_OLD, published(metadata={"kernels-minver": "99.0.0"}), "@1", {}, ("99.0",)),
     *(
         (

@@ -228,6 +228,88 @@ def test_a_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str], p
     )
 
 
+IN_PARTS = """
+axis = 2 if operator.name == "selective_scan" else 1
+small = {axis: 1 for axis in ("batch", "heads", "dim", "groups") if axis in workloads[0].axes}
+for seq_len, *firsts in ((66, 1, 16, 63, 64, 65), (1201, 1200)):
+    workload = replace(workloads[0], axes={**workloads[0].axes, **small, "seq_len": seq_len})
+    *inputs, _ = operator.inputs(workload, "cpu", 0)
+    exact = [one.double() for one in inputs]
+    for decays in (True, False):
+        if not decays:
+            place = {"selective_scan": 2, "ssd_scan": 2, "gated_delta_rule": 3}[operator.name]
+            inputs[place], exact[place] = torch.zeros_like(inputs[place]), torch.zeros_like(exact[place])
+        expected, last = operator.reference(*exact, None)
+        for first in firsts:
+            outputs, state = [], None
+            for start, length in ((0, first), (first, seq_len - first)):
+                part = [one.narrow(axis, start, length) if one.dim() > 2 else one for one in inputs]
+                output, state = kernel(*part, state)
+                outputs.append(output)
+            torch.testing.assert_close(torch.cat(outputs, axis).double(), expected, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(state.double(), last, rtol=1e-4, atol=1e-4)
+"""
+
+
+@pytest.mark.parametrize("operator", ["selective_scan", "ssd_scan", "gated_delta_rule"])
+def test_a_scan_in_two_parts_is_the_whole_also_if_the_second_is_one_token_after_many(
+    interpret: Callable[..., str], operator: str
+) -> None:
+    name = f"triton_{operator}"
+
+    interpret(code_of(operator, name), PRELUDE + SCANNED + IN_PARTS, operator, name, "{}")
+
+
+IN_A_MODEL = """
+import warnings
+
+warnings.simplefilter("ignore")
+sys.path.append(sys.argv[4])
+from changed_models import request
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.models.forward_pass import TransformersPass, transformers_model
+from kernels_bench_tools.models.replacement import Substitute, replace as replace_in
+
+tokens = set()
+
+
+def noting(*inputs):
+    tokens.add(inputs[0].shape[1 if operator.name == "gated_delta_rule" else 2])
+    return kernel(*inputs)
+
+
+model = transformers_model(request(sys.argv[5], framework="transformers"), "cpu")
+task = Task(operator=operator.name, workloads="smoke", device="cpu", implementation="mine", file="")
+changed = replace_in(model, [Substitute(task, operator, noting)])
+with torch.no_grad():
+    for phase in ("prefill-9", "decode-2"):
+        run = TransformersPass(model, "cpu", phase)
+        expected = run()
+        with changed.active():
+            torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-4)
+print(*sorted(tokens))
+"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind", "tokens"),
+    [
+        ("selective_scan", "falcon_mamba", "1 9"),
+        ("causal_conv1d", "falcon_mamba", "5 9"),  # one token, with those that the cache keeps
+        ("gated_delta_rule", "qwen3_next", "1 9"),
+        ("causal_conv1d", "qwen3_next", "5 9"),
+    ],
+)
+def test_a_kernel_computes_a_recurrent_layer_of_transformers_with_and_without_its_state(
+    interpret: Callable[..., str], operator: str, kind: str, tokens: str
+) -> None:
+    pytest.importorskip("transformers")
+    name, shared = f"triton_{operator}", str(ROOT / "tests" / "shared")
+    script = PRELUDE + (SCANNED if operator == "selective_scan" else "") + IN_A_MODEL
+
+    assert interpret(code_of(operator, name), script, operator, name, "{}", shared, kind) == tokens
+
+
 def test_our_gelus_keep_infinity_and_nan(interpret: Callable[..., str]) -> None:
     script = """
 given = torch.tensor([float("inf"), float("nan"), 1e30, 1e5, -1e5, -1e30])

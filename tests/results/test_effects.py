@@ -1,10 +1,15 @@
 """Verdicts on what an implementation changes in a model."""
 
+import re
+from pathlib import Path
+
 import pytest
 from effect_records import effect_record
 
 from kernels_bench_tools.records.summary import Ratio
-from kernels_bench_tools.results.effects import EffectVerdict, effect_rows, verdict_of_effect
+from kernels_bench_tools.results.effects import EffectVerdict, effect_rows, read_effect, verdict_of_effect
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,27 @@ def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> No
     assert row.predicted == pytest.approx(4 / 3)
     assert row.noise == pytest.approx(0.05, rel=0.1)
     assert row.verdict is EffectVerdict.OVER
+
+
+@pytest.mark.parametrize(
+    ("operator", "implementation"),
+    [
+        ("rms_norm", "triton_rms_norm"),
+        ("activation", "triton_swiglu"),
+        ("rotary", "triton_rotary"),
+        ("flash_attn", "gluon_attention"),
+    ],
+)
+def test_effects_on_the_front_page_are_those_that_were_recorded(operator: str, implementation: str) -> None:
+    folder = ROOT / "effects" / "nvidia-h200" / "llama-3.1-8b"
+    effect = read_effect(folder / f"{operator}--{implementation}.jsonl")
+    assert effect is not None
+    recorded = {row.effect.phase: row.speedup for row in effect.rows if row.effect.module == "device"}
+    rows = [
+        line.split("|")
+        for line in (ROOT / "index.md").read_text().splitlines()
+        if f"| `{operator}` |" in line
+    ]
+    shown = next(found for cells in rows if (found := re.findall(r"([\d.]+)x", cells[5])))
+
+    assert shown == [f"{recorded[phase]:.2f}" for phase in ("prefill-2048", "decode-1") if phase in recorded]
