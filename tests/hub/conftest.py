@@ -58,10 +58,8 @@ class Place:
 
 
 @pytest.fixture(scope="session")
-def processes() -> Iterator[Processes]:
-    running = Processes()
-    yield running
-    running.close()
+def processes() -> Processes:
+    return Processes()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Copies of this project, the command run in them, and folders that the workers of a test run share."""
 
-import atexit
-import json
 import os
 import shutil
 import site
@@ -16,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from filelock import FileLock
+from fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("index.md", "layer_norm", "pyproject.toml", "README.md", "LICENSE", "templates")
@@ -47,36 +46,13 @@ PYTHON = _make_python()
 environment, and looking at tens of thousands takes longer than most cells of tests."""
 
 
-class CommandServer:
-    """A process that has imported the command from a folder, and runs each one in a fork of itself."""
-
-    def __init__(self, package: Path) -> None:
-        self._process = subprocess.Popen(
-            [PYTHON, Path(__file__).with_name("command_server.py")],
-            env=os.environ | {"PYTHONPATH": str(package)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        atexit.register(self._process.kill)
-
-    def run(
-        self, folder: Path, arguments: tuple[str, ...], variables: dict[str, str], seconds: int
-    ) -> subprocess.CompletedProcess[str]:
-        """Run one command; it is killed after so many seconds."""
-        with tempfile.TemporaryDirectory() as place:
-            outputs = [f"{place}/stdout", f"{place}/stderr"]
-            command = [str(folder), arguments, variables, outputs, seconds]
-            print(json.dumps(command), file=self._process.stdin, flush=True)
-            code = int(self._process.stdout.readline())
-            texts = [Path(output).read_text(encoding="utf-8") for output in outputs]
-        return subprocess.CompletedProcess(["kbt", *arguments], code, *texts)
+COMMAND = "from kernels_bench_tools.cli import app, main\n"
 
 
 @cache
-def command_server(package: Path) -> CommandServer:
-    """Return the one that this process starts for the package in a folder."""
-    return CommandServer(package)
+def command_server(package: Path) -> ForkServer:
+    """Return the process of this one that has imported all verbs of the command from the package in a folder."""
+    return ForkServer(f"{COMMAND}app.find_app([])", PYTHON, PYTHONPATH=str(package))
 
 
 def run_kbt(
@@ -87,7 +63,7 @@ def run_kbt(
     if "PYTHONPATH" not in variables:
         own = folder / "kernels_bench_tools"
         server = command_server(own.resolve().parent if own.exists() else ROOT)
-        return server.run(folder, arguments, environment, timeout)
+        return server.run(folder, f"{COMMAND}main()", *arguments, variables=environment, seconds=timeout)
     return subprocess.run(
         [PYTHON, "-m", "kernels_bench_tools", *arguments],
         cwd=folder,

@@ -2,14 +2,26 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fork_server import ForkServer
+
 ROOT = Path(__file__).parents[3]
+HIDDEN = ("HF_", "KERNELS_", "KBT_", "LOCAL_KERNELS", "USE_HUB_KERNELS", "HTTP", "ALL_PROXY")
+"""Prefixes of variables that no case gets from this process."""
+PREPARE = f"import sys; sys.path.append({str(ROOT / 'tests/hub')!r}); from kit import worker"
+BUILD = """
+import json, os, sys
+import msgspec
+from kernels_bench_tools.hub.build.__main__ import main
+from kernels_bench_tools.records.hub import BuildRequest
+
+sys.exit(main(msgspec.convert(json.loads(sys.argv[1]), BuildRequest)))
+"""
+"""What ``kbt hub build`` starts, without starting torch again."""
 
 
 @dataclass(frozen=True)
@@ -28,50 +40,29 @@ class Outcome:
 
 
 class Processes:
-    """Runs each case in a process of its own."""
+    """Runs each case in a fork of a process that has torch, and nothing of the hub's client.
+
+    The client reads its settings when it is imported, and modules stay for the life of a process; importing torch for
+    every case would take minutes.
+    """
 
     def __init__(self) -> None:
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        self._worker = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("worker.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
-        )
-        assert self._worker.stdout.readline() == "ready\n"
+        self._server = ForkServer(PREPARE, PYTHONPATH=f"{ROOT}:{os.environ.get('PYTHONPATH', '')}")
 
     def run(
         self, calls: Sequence[dict[str, Any]], folder: Path, variables: dict[str, str], before: str = ""
     ) -> Outcome:
         """Make the calls of ``get_kernel`` in one fresh process and return how the last one ended."""
-        answer = self._ask(
-            {"calls": list(calls), "folder": str(folder), "variables": variables, "before": before}
-        )
-        last = answer["outcomes"][-1]
-        return Outcome(
-            status=last["status"],
-            reason=last.get("reason", ""),
-            value=last.get("value"),
-            seconds=answer["seconds"],
-            loaded=answer["loaded"],
-            imported=answer["imported"],
-            all=answer["outcomes"],
-        )
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(HIDDEN)}
+        code = f"{before}\nimport sys\nfrom kit import worker\nworker.run_case(sys.argv[1])\n"
+        done = self._server.run(folder, code, json.dumps(calls), variables=kept | variables)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout.splitlines()[-1])
+        last = {"reason": "", "value": None, **answer["all"][-1]}
+        return Outcome(**last, **answer)
 
-    def build(self, request: dict[str, Any]) -> dict[str, Any]:
+    def build(self, request: dict[str, Any]) -> tuple[int, str, str]:
         """Build from source as ``kbt hub build`` does; return its exit code, its output and its errors."""
-        return self._ask({"build": request, "before": "", "folder": str(ROOT), "variables": {}})
-
-    def _ask(self, case: dict[str, Any]) -> dict[str, Any]:
-        self._worker.stdin.write(json.dumps(case) + "\n")
-        self._worker.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._worker.stdout.readline())
-        assert "error" not in answer, answer
-        return answer
-
-    def close(self) -> None:
-        """End the process that the others come from."""
-        self._worker.stdin.close()
-        self._worker.wait(timeout=30)
-        self._worker.stdout.close()
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(HIDDEN)}
+        done = self._server.run(ROOT, BUILD, json.dumps(request), variables=kept)
+        return done.returncode, done.stdout, done.stderr

@@ -113,7 +113,7 @@ def make_source(folder: Path, *, factor: int = 2, build: str = BUILD) -> Path:
 def build_source(processes: Processes, *sources: Path | str, output: Path, **options: Any) -> Built:
     """Build in a fresh process, as ``kbt hub build`` does."""
     request = {"sources": list(map(str, sources)), "output": str(output), "jobs": 2, **options}
-    return Built(**processes.build(request))
+    return Built(*processes.build(request))
 
 
 def variant_of(output: Path) -> Path:
