@@ -9,22 +9,22 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_270,
+    "kernels_bench_tools": 41_390,
     "kernels_bench_tools/chart": 620,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_700,
-    "kernels_bench_tools/measure": 7_900,
+    "kernels_bench_tools/measure": 8_000,
     "kernels_bench_tools/models": 3_520,
     "kernels_bench_tools/notebooks": 2_040,
     "kernels_bench_tools/operators": 3_600,
-    "kernels_bench_tools/records": 2_820,
+    "kernels_bench_tools/records": 2_830,
     "kernels_bench_tools/report": 2_780,
-    "kernels_bench_tools/results": 4_570,
+    "kernels_bench_tools/results": 4_590,
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_490,
+    "tests": 30_560,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

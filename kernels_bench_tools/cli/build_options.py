@@ -45,6 +45,7 @@ def _read(
     retry_failed: bool = False,
     workloads: str = "",
     mode: Literal["fwd", "bwd", "fwd_bwd"] = "fwd",
+    sustained: bool = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0)] = 0,
     processes: Annotated[int, typer.Option(min=0)] = 0,
     cluster: str = "",
@@ -64,6 +65,7 @@ def _read(
             the device's sets, `random:20:1:large` up to those of `large`. They get no rank: rankings say how
             implementations compare at all drawn ones. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
         mode: What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.
+        sustained: Also time calls without pauses until their time is steady, and on GPUs the energy of one: 5 s more for each workload.
         jobs (N): Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means
             one per core. Measuring cells always run alone.
         processes (N): Number of new processes for each measuring cell. Processes of one operator's cells are
@@ -82,6 +84,7 @@ def _read(
         retry_failed=retry_failed,
         workloads=workloads,
         mode=mode,
+        sustained=sustained,
         jobs=jobs or os.cpu_count() or 1,
         processes=processes,
         executor=cluster_executor(cluster),

@@ -14,7 +14,7 @@ from kernels_bench_tools.run.plan import PlannedAction, find_affected, plan_buil
 from kernels_bench_tools.text import few, plural, visible
 
 
-@takes_build_options("env retry_failed workloads mode processes")
+@takes_build_options("env retry_failed workloads mode sustained processes")
 def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, json: opt.Json = False) -> None:
     """Show which cells a build would run, and why.
 
@@ -30,6 +30,7 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
         unused = {
             "--workloads": options.workloads,
             "--mode": options.mode != FORWARD,
+            "--sustained": options.sustained,
             "--processes": options.processes,
         }
         note_unused(unused, "with --since, which does not look at results")

@@ -56,6 +56,7 @@ from kernels_bench_tools.text import (
     interval,
     milliseconds,
     plural,
+    quantity,
     table,
     times,
     times_interval,
@@ -67,7 +68,9 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
 
 
-@takes_build_options("env rerun retry_failed workloads mode jobs processes cluster memory_limit pass_env")
+@takes_build_options(
+    "env rerun retry_failed workloads mode sustained jobs processes cluster memory_limit pass_env"
+)
 def run_notebook(
     notebook: Annotated[str, typer.Argument()],
     *,
@@ -233,9 +236,8 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
     """Return a table with a line for each workload, with as many columns as ``width`` characters have room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
-    lines = [
-        ["workload", "median\nms", "[95 %]", title, "speed-up", "[95 %]", "submit\nms", "e2e\nms", "verdict"]
-    ]
+    titles = ["workload", "median\nms", "[95 %]", title, "speed-up", "[95 %]", "submit\nms", "e2e\nms"]
+    lines = [[*titles, "sustained\nms", "J", "verdict"]]
     lines += [
         [
             *(row.workload or "every workload", milliseconds(row.p50_ms)),
@@ -243,12 +245,13 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
             times(row.speedup),
             # Not of the baseline's own.
             times_interval(row.speedup_low, row.speedup_high) if row.speedup_low != row.speedup_high else "",
-            *(milliseconds(row.host_submit_ms), milliseconds(row.e2e_ms), _verdict(row, most)),
+            *(milliseconds(row.host_submit_ms), milliseconds(row.e2e_ms)),
+            *(milliseconds(row.value("sustained_ms")), quantity(row.value("joules")), _verdict(row, most)),
         ]
         for row in rows
     ]
-    # The host's times are not measured on a CPU.
-    return table(lines, range(1, 8), width, optional=(3, 2, 5, 6, 7, 4, 1))
+    # The host's times are not measured on a CPU, sustained ones only if asked for.
+    return table(lines, range(1, 10), width, optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
 
 
 def _verdict(row: Comparison, most: int) -> str:

@@ -264,6 +264,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
                 executor.environment,
                 executor.identity,
                 *measured,
+                sustained=context.sustained,
                 operator_sources=context.sources,
             ),
             process_counts=[context.processes],

@@ -298,6 +298,7 @@ def measure_task(
                 mode=task.mode,
                 process=context.process,
                 kernels=task.kernels,
+                sustained=context.sustained,
             )
         state.description = state.description or candidate.describe()
         record = make_record(info, workload, trial, state.description)

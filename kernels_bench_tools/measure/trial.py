@@ -65,6 +65,7 @@ from kernels_bench_tools.measure.timing.measure import (
     back_to_back,
     launch_gap_ms,
     measure_calls,
+    measure_sustained,
 )
 from kernels_bench_tools.measure.timing.sampling import affordable
 from kernels_bench_tools.records.build import FORWARD
@@ -137,12 +138,14 @@ def run_trial(
     mode: str = FORWARD,
     process: int = 0,
     kernels: str = "",
+    sustained: bool = False,
 ) -> Trial:
     """Call, check and time a candidate on one workload; an exception becomes the trial's status.
 
     An implementation that is incorrect or rejected is timed too: its latency is shown without a rank. The operator is
     the forward one, and ``number`` that of the workload among the candidate's. Each ``process`` has other inputs.
-    ``kernels`` is a regular expression that the name of some launched kernel must match; empty for any.
+    ``kernels`` is a regular expression that the name of some launched kernel must match; empty for any. ``sustained``: it is
+    also timed without pauses.
     """
     workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
     trial = Trial(status=Status.OK, seed=workload.seed)
@@ -158,7 +161,8 @@ def run_trial(
             for entries in (False, True):
                 candidate.start(number, process)
                 try:
-                    _run(trial, of_mode, checked, workload, candidate, positions, session, kernels, entries)
+                    how = kernels, entries, sustained
+                    _run(trial, of_mode, checked, workload, candidate, positions, session, *how)
                     break
                 except ChangedInputsError:
                     given = of_mode.made_inputs(workload, session.device, trial.seed)
@@ -220,6 +224,7 @@ def _run(
     session: BenchmarkSession,
     kernels: str,
     entries: bool,
+    sustained: bool,
 ) -> None:
     device = session.device
     inputs = operator.made_inputs(workload, device, trial.seed)
@@ -245,6 +250,7 @@ def _run(
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     most = calls_at_once(sum(map(size_in_bytes, like)), device)
     batches = Batches(candidate, sets, keep=_own, most=most)
+    processes = 2 if session.separate else 1
     try:
         overwritten = [
             n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
@@ -264,7 +270,7 @@ def _run(
                 batches,
                 device,
                 clocks=session.clocks,
-                processes=2 if session.separate else 1,
+                processes=processes,
                 harness_ms=harness_ms,
             )
             if device == "cpu":
@@ -280,13 +286,18 @@ def _run(
         raise
     trial.add(found.flags)
     late = _exceeds_clock(found, batches, device) if session.separate else {}
+    reasons |= candidate.finish()
+    if sustained:  # after all that is about the headline
+        quantities = found.quantities or Quantities()
+        own = found.latency.p50, session.clocks, processes
+        quantities.sustained = measure_sustained(batches, device, *own)
+        found = trial.timing = replace(found, quantities=quantities)
     given = partial(operator.made_inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like, how)
     if batches.overwritten():
         reasons.setdefault(Flag.ALIASED_OUTPUT, "a later call overwrote what an earlier one had returned")
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
-    reasons |= candidate.finish()
     if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
         reasons = timed | reasons
     if Flag.DISTURBED not in found.flags:

@@ -146,6 +146,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     """Names of workload sets, comma-separated; empty for the device's default."""
     mode: str = FORWARD
     """One of ``MODES``."""
+    sustained: bool = False
+    """Whether calls are also timed without pauses."""
     family: str = ""
     process: int = 0
     """Number of this process among those of the cell, from 0."""

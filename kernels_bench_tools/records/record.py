@@ -23,6 +23,7 @@ Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """A time. The bounds of this and the next types are checked where records are read, not where they are made."""
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """GB/s or TFLOP/s, or a ratio of two of them."""
+Joules: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 """Longer ones could not be divided."""
@@ -203,6 +204,8 @@ class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
     ci_low: Milliseconds | None = None
     ci_high: Milliseconds | None = None
     reps: Count = 0
+    joules: Joules | None = None
+    """Energy of the device for one call; only of ``sustained``, and on GPUs that count it."""
 
 
 class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -216,6 +219,8 @@ class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Wall time of a call and the wait for its result, on an idle device."""
     back_to_back: Timing | None = None
     """Device time of a call among others that are queued without a gap, by the clock of another process."""
+    sustained: Timing | None = None
+    """Time of a call among others that run without a pause, with rotated inputs, once it no longer changes. If asked for."""
 
 
 class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -228,6 +228,7 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
             ends = (found.low, found.high) if found else (None, None)
             reps = sum(timing.reps for timing in timings)
             merged[name] = Timing(p50=median(medians), ci_low=ends[0], ci_high=ends[1], reps=reps)
+            merged[name].joules = _middle(timing.joules for timing in timings)
         elif timings:
             merged[name] = timings[0]
     return Quantities(**merged) if known else None

@@ -14,6 +14,7 @@ from kernels_bench_tools.records.record import Record, Regime, Status, Timing
 from kernels_bench_tools.records.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
 from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
 
+_WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sustained")
 PLAIN_UNITS = frozenset({"", "fraction"})
 """Units that are not printed."""
 
@@ -92,7 +93,7 @@ def set_metrics(point: Point, record: Record) -> None:
         elif value is not None:
             more[metric.name] = value
     point.more = more or msgspec.UNSET
-    timings = {f"{name}_ms": _timing(record, name) for name in ("host_submit", "e2e", "back_to_back")}
+    timings = {f"{name}_ms": _timing(record, name) for name in _WITH_INTERVAL}
     point.intervals = {
         name: (timing.ci_low, timing.ci_high)
         for name, timing in timings.items()
@@ -308,6 +309,24 @@ BACK_TO_BACK = Metric(
     description="The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
     "is by the clock of the process that judges, and contains about 1 us between two kernels.",
 )
+SUSTAINED = Metric(
+    *("sustained_ms", "Sustained", "ms", "lower", _quantity("sustained"), "sustained"),
+    file=False,
+    interval=lambda point: point.interval("sustained_ms"),
+    csv="Sustained (ms)",
+    ranking=False,
+    description="The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: what a "
+    "loaded device, whose clocks are lower, takes for it. The host's time is in it where that is longer.",
+)
+ENERGY = Metric(
+    *("joules", "Energy of a call", "J", "lower"),
+    from_record=lambda it: found.joules if (found := _timing(it, "sustained")) else None,
+    chart="joules",
+    file=False,
+    csv="Energy (J)",
+    ranking=False,
+    description="What the GPU's energy counter says for one of the sustained calls, all of the board included.",
+)
 
 METRICS: tuple[Metric, ...] = (
     *(LATENCY, SPEEDUP, BANDWIDTH, ARITHMETIC),
@@ -326,6 +345,6 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
     *HOST_TIMES,
-    BACK_TO_BACK,
+    *(BACK_TO_BACK, SUSTAINED, ENERGY),
     Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
 )

@@ -69,6 +69,8 @@ class BuildOptions:
     """Names of workload sets for cells that measure, comma-separated; empty for the device's default."""
     mode: str = FORWARD
     """One of ``MODES``."""
+    sustained: bool = False
+    """Also time calls without pauses."""
     jobs: int = os.cpu_count() or 1
     """How many environments are made, and cells that do not measure are run, at once."""
     processes: int = 0
@@ -145,6 +147,7 @@ def build(
         prints = Fingerprints(
             project, survey.graph, device, executor.environment, executor.identity, *measured
         )
+        prints.sustained = options.sustained
         execution = Execution(
             executor=executor,
             fingerprints=prints,

@@ -61,6 +61,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     device, environment = current_device(), find_environment(options.environment)
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
+    prints.sustained = options.sustained
     counts = options.process_counts(device.kind)
     cache, results = CellCache(project.state), dict[CellName, Entry]()
     plans = []

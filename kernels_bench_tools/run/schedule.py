@@ -325,6 +325,7 @@ class Execution:
             ),
             workloads=self.fingerprints.workloads if cell.measures else "",
             mode=self.fingerprints.mode if cell.measures else FORWARD,
+            sustained=self.fingerprints.sustained and cell.measures,
             family=notebook.front.family,
             process=process,
             processes=self.process_counts[-1] if cell.measures else 1,

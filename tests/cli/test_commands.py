@@ -30,6 +30,16 @@ def test_run_prints_median_interval_baseline_and_verdict(project: Path, name: st
     assert all(row["p50_ms"] > 0 for row in cell["rows"])
 
 
+def test_a_sustained_time_is_measured_if_asked_for(project: Path) -> None:
+    smoke = ("run", "layer_norm/torch_layer_norm", "--env", "current", "--workloads", "smoke", "--json")
+
+    usual, asked = (json.loads(run_kbt(project, *smoke, *more).stdout) for more in ((), ("--sustained",)))
+
+    assert [(cell["cached"], row["status"]) for cell in asked for row in cell["rows"]] == [(False, "ok")]
+    assert "more" not in usual[0]["rows"][0]
+    assert asked[0]["rows"][0]["more"]["sustained_ms"] > 0
+
+
 def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path) -> None:
     text = "![family: x]\n\n![operators: sofmax, softmax]\n\n```md\n![family: y]\n```\n"
     (bare / "index.md").write_text(text)

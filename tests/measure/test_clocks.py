@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kernels_bench_tools.measure.device.clocks import (
     ClockSample,
     ClockSampler,
     clock_flags,
+    mean_watts,
     summarize_clocks,
 )
 from kernels_bench_tools.records.record import Clocks, Flag
@@ -22,7 +24,7 @@ from kernels_bench_tools.records.record import Clocks, Flag
 READER = """
 import json, time
 while True:
-    print(json.dumps([time.monotonic(), 1980, 2619, 512.3, 44, 0x4, [1]]), flush=True)
+    print(json.dumps([time.monotonic(), 1980, 2619, 512.3, 44, 0x4, [1], 8e3]), flush=True)
     time.sleep(0.01)
 """
 
@@ -77,9 +79,20 @@ def test_the_reader_imports_the_standard_library_not_our_modules() -> None:
 
 
 def test_throttle_reasons_are_decoded_from_the_mask() -> None:
-    line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8]])
+    line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8], 1e6])
 
     assert ClockSample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
+
+
+@pytest.mark.parametrize(
+    ("counted", "watts"), [([5000.0, 5020.0, 5060.0], 600.0), ([0.0] * 3, None), ([7.0], None)]
+)
+def test_the_power_is_that_of_the_energy_counter_if_the_gpu_has_one(
+    counted: list[float], watts: float | None
+) -> None:
+    samples = [replace(sample(), seconds=number / 20, joules=joules) for number, joules in enumerate(counted)]
+
+    assert mean_watts(samples) == (watts and pytest.approx(watts))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from kernels_bench_tools.measure.timing.caches import (
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
-from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls, measure_sustained
 from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -174,6 +174,19 @@ def test_the_quantities_of_a_large_kernel_are_in_their_order() -> None:
     assert submit.p50 < found.latency.p50 < e2e.p50
     assert hot.p50 == pytest.approx(found.latency.p50, rel=0.1)
     assert Flag.HOST_BOUND not in found.flags
+
+
+def test_a_loaded_gpu_has_a_sustained_time_and_a_call_takes_energy() -> None:
+    x = random(8192, 8192)
+    with torch.no_grad(), ClockSampler(gpu_uuid("cuda")) as clocks:
+        batches = Batches(TimedCalls(lambda x: x @ x, InputSets([(x,), (x + 1,), (x + 2,)]), "cuda"), 3)
+        found = measure_calls(batches, "cuda", clocks=clocks)
+        loaded = measure_sustained(batches, "cuda", found.latency.p50, clocks)
+
+    assert loaded is not None
+    assert 0.98 * found.latency.p50 < loaded.p50 < 2 * found.latency.p50
+    assert loaded.joules is not None
+    assert 100 < loaded.joules / (loaded.p50 / 1e3) < 1500  # watts
 
 
 def test_a_slow_host_affects_host_times_only() -> None:

@@ -20,6 +20,7 @@ from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.measure import (
     measure,
     measure_calls,
+    measure_sustained,
     uneven,
 )
 from kernels_bench_tools.measure.timing.sampling import Call, SamplingLimits, summarize
@@ -44,6 +45,32 @@ def test_the_cpu_is_timed_by_a_monotonic_clock() -> None:
     assert found.kernels == []
     assert found.span_ms is found.quantities is found.clocks is None
     assert Flag.STREAM_ESCAPE not in found.flags
+
+
+def test_the_sustained_time_is_that_of_a_device_that_has_slowed_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady = SamplingLimits(warmup_seconds=5.0, min_warmup_seconds=1.0, sample_seconds=0.3, precision=0.0)
+    monkeypatch.setattr(measuring, "SUSTAINED_LIMITS", steady)
+    monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
+    seen: list[int] = []
+
+    def throttled(x: torch.Tensor) -> torch.Tensor:
+        seen.append(int(x))
+        time.sleep(0.001 if len(seen) < 200 else 0.004)
+        return x
+
+    sets = InputSets([(torch.tensor(number),) for number in range(3)])
+    limits = SamplingLimits(warmup_seconds=0.05, sample_seconds=0.1, max_samples=60)
+    batches = Batches(TimedCalls(throttled, sets, "cpu"), 3)
+    found = measure_calls(batches, "cpu", limits=limits)
+    loaded = measure_sustained(batches, "cpu", found.latency.p50)
+
+    assert loaded is not None
+    assert found.latency.p50 < 4.0 <= loaded.p50
+    assert loaded.joules is None
+    assert found.latency.reps <= 60
+    assert seen == [number % 3 for number in range(len(seen))]
 
 
 def test_calls_rotate_through_the_input_sets() -> None:

@@ -88,6 +88,7 @@ def test_a_changed_source_data_file_and_lock_are_named(built):
 def test_changed_workloads_mode_and_processes_are_named(built):
     assert plan(built, workloads="smoke") == {X: run("workloads"), Y: run("workloads"), C: may(X, Y)}
     assert plan(built, X, mode="bwd") == {X: run("mode")}
+    assert plan(built, X, sustained=True) == {X: run("sustained")}
     assert plan(built, X, processes=2) == {X: run("processes")}
 
 

@@ -43,7 +43,7 @@ class Gpu:
         self._reasons = next(name for name in _REASONS if hasattr(self._nvml, name))
 
     def sample(self) -> list[Any]:
-        """Return the time, SM and memory MHz, watts, degrees, reasons as a bit mask, compute process ids."""
+        """Return the time, SM and memory MHz, watts, degrees, reasons as a bit mask, compute process ids, joules so far."""
         return [
             time.monotonic(),
             self._value("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM),
@@ -52,6 +52,7 @@ class Gpu:
             self._value("nvmlDeviceGetTemperature", ctypes.c_uint, 0),
             self._value(self._reasons, ctypes.c_ulonglong),
             self._processes(),
+            self._value("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong) / 1000,
         ]
 
     def _value(self, function: str, kind: type[ctypes.c_uint | ctypes.c_ulonglong], *arguments: int) -> int:

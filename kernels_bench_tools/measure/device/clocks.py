@@ -49,13 +49,15 @@ class ClockSample:
     temperature_c: int
     reasons: frozenset[str]
     pids: tuple[int, ...]
+    joules: float = 0.0
+    """Energy since the driver was loaded; always 0 on GPUs that do not count it."""
 
     @classmethod
     def parse(cls, line: str) -> ClockSample:
         """Return the sample in a line of the reader; raise ``ValueError`` for other text, such as a cut-off line."""
-        seconds, sm, memory, power, temperature, mask, pids = json.loads(line)
+        seconds, sm, memory, power, temperature, mask, pids, joules = json.loads(line)
         reasons = frozenset(name for bit, name in REASONS.items() if mask & bit)
-        return cls(seconds, sm, memory, power, temperature, reasons, tuple(pids))
+        return cls(seconds, sm, memory, power, temperature, reasons, tuple(pids), joules)
 
 
 class ClockSampler:
@@ -128,6 +130,13 @@ def summarize_clocks(
         other_processes=max(max(0, len(set(one.pids)) - processes) for one in busy),
         samples=len(samples),
     )
+
+
+def mean_watts(samples: Sequence[ClockSample]) -> float | None:
+    """Return the power by the energy counter, from the first to the last sample; None if it was not counted."""
+    first, last = samples[0], samples[-1]
+    joules = last.joules - first.joules
+    return joules / (last.seconds - first.seconds) if joules > 0 else None
 
 
 def clock_flags(clocks: Clocks | None) -> list[Flag]:

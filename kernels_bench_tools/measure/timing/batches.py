@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
@@ -113,7 +113,7 @@ class Batches:
                 if (waited := waited_ns() - before) < MOST_WAIT_NS:
                     self.overheads.append(overhead - waited / 1e6)
                 if self._sampling:
-                    self._pick([where])
+                    self._pick({0: where})
                 elif len(self._held) < self._most:  # holding outputs of the sample would change its times
                     self._held.append(self._take(*where, 0))
                     self.calls.hold()
@@ -133,7 +133,7 @@ class Batches:
                 raise CallError(Status.ERROR, Failure(type="Invalid", msg=message))
             self.escaped, self.clock_mhz = timed.escaped, timed.clock_mhz or self.clock_mhz
             if self._sampling:
-                self._pick(where)
+                self._pick(dict(enumerate(where)))
             found += timed.calls
         return found
 
@@ -147,6 +147,23 @@ class Batches:
             number = random.SystemRandom().randrange(len(timed.calls))
             self._others.append(self._take(0, len(self.changes[0]), number))
         return timed.calls
+
+    def sustained(self, count: int, queues: int) -> list[Call]:
+        """Time queues of this many calls of a GPU without a pause, rotating through sets that change before each: their means."""
+        sets = len(self.changes)
+        found: list[Call] = []
+        for _ in range(queues):
+            changes = [new_change() for _ in range(sets)]
+            for own, change in zip(self.changes, changes, strict=True):
+                own.append(change)
+            timed = self.calls.batch(Method.SUSTAINED, [*changes, *[0] * count])
+            number = random.SystemRandom().randrange(count)
+            which = (self._turn + number) % sets
+            self._turn += count
+            if self._sampling:
+                self._pick({number: (which, len(self.changes[which]))})
+            found += timed.calls
+        return found
 
     def clock(self, count: int) -> list[Call]:
         """Time this many calls of the first set, each alone, by the clock of their process and by this one's."""
@@ -191,11 +208,11 @@ class Batches:
         self.changes[which].append(change)
         return which, len(self.changes[which])
 
-    def _pick(self, where: list[tuple[int, int]]) -> None:
-        """Take outputs of a batch, so that all calls of the sample have the same chance to be among those taken."""
+    def _pick(self, where: Mapping[int, tuple[int, int]]) -> None:
+        """Take outputs of a batch, of calls by number, so that all of the sample have the same chance to be among those taken."""
         most, choice = self._most, random.SystemRandom()
         chosen: dict[int, int] = {}
-        for number in range(len(where)):
+        for number in where:
             place = self._seen if self._seen < most else choice.randrange(self._seen + 1)
             self._seen += 1
             if place < most:

@@ -40,6 +40,8 @@ class Method(StrEnum):
     HOT_EVENTS = "hot_events"
     HOT_KERNELS = "hot_kernels"
     HOST_SUBMIT = "host_submit"
+    SUSTAINED = "sustained"
+    """Without a pause, on sets that change before all of them."""
     CLOCK = "clock"
     """By the host's clock, for the CPU: each call is asked for alone."""
 
@@ -153,9 +155,14 @@ class TimedCalls:
             self.sets.changed(0, changes[0])
         if method is Method.HOST_SUBMIT:
             return Timed(timer.host_submit(device_ms, kernels, self._at_once), [])
+        if method is Method.SUSTAINED:
+            for which in range(len(self.sets)):
+                self.sets.changed(which, changes[which])
+            changes = changes[len(self.sets) :]
         self._changes = iter(changes)
         by_events = method in {Method.EVENTS, Method.HOT_EVENTS}
-        calls = timer.by_events(len(changes)) if by_events else timer.by_kernels(len(changes))
+        of_method = timer.by_events if by_events else timer.by_kernels
+        calls = (timer.without_pause if method is Method.SUSTAINED else of_method)(len(changes))
         self.outputs = timer.outputs
         return Timed(calls, list(timer.escaped.elements()), timer.clock_mhz)
 

@@ -138,6 +138,17 @@ class CudaTimer:
         self.clear()
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
+    def without_pause(self, count: int) -> list[Call]:
+        """Time ``count`` calls, between which there is nothing else, by one pair of events: the mean as a single one."""
+        self.clear()
+        start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        start.record()
+        for _ in range(count):
+            self.outputs.append(self._function(*self._following()))
+        end.record()
+        _synchronize()
+        return [Call(_elapsed_ms(start, end) / count)]
+
     def host_submit(self, device_ms: float, kernels: int, at_once: int) -> list[Call]:
         """Time the host's part of calls, while a spinning kernel keeps the device busy and the queue has room.
 

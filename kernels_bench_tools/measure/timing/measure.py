@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
+from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, mean_watts, summarize_clocks
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.batches import Batches
@@ -23,6 +24,7 @@ from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
+    Draw,
     SamplingLimits,
     affordable,
     drifted,
@@ -48,6 +50,12 @@ from kernels_bench_tools.records.record import (
 CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=TICK_MS)
 # The CPU workloads must end within seconds, and their noise does not converge further.
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
+SUSTAINED_LIMITS = SamplingLimits(
+    warmup_seconds=10.0, min_warmup_seconds=2.0, sample_seconds=2.0, precision=0.0
+)
+"""Clocks of a GPU at its power limit settle within a second, and its energy counter advances every 20 to 100 ms."""
+SUSTAINED_MS = 50.0
+"""Of calls without a pause, on a GPU, after which inputs change and outputs are looked at."""
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
 MOST_LATE, LATE_MS = 1.25, 0.03
@@ -83,7 +91,7 @@ class TimingResult:
     """The call's median by CUDA events, for comparison; None on other devices."""
     note: str = ""
     quantities: Quantities | None = None
-    """The other times of a CUDA call; None on the CPU."""
+    """The other times of a CUDA call; on the CPU only the sustained one, if asked for."""
     clocks: Clocks | None = None
     flags: list[Flag] = field(default_factory=list)
 
@@ -289,6 +297,38 @@ def measure_quantities(
         e2e=timing([call.ms for call in batches.clock(count)]),
         back_to_back=back_to_back(batches, kernels),
     )
+
+
+def measure_sustained(
+    batches: Batches, device: str, cold_ms: float, clocks: ClockSampler | None = None, processes: int = 1
+) -> Timing | None:
+    """Call without a pause until the time is steady, and then for two seconds: their median, and the energy of a call.
+
+    ``cold_ms`` is about the time of one. None on a GPU if each call needs inputs of its own.
+    """
+    draw: Draw = batches.draw(Method.CLOCK)
+    count, on_gpu = 1, device.startswith("cuda")
+    if on_gpu:
+        state = batches.state()
+        if not state.repeatable:
+            return None
+        count = max(1, min(state.at_once, int(SUSTAINED_MS / max(cold_ms, state.submit_ms))))
+        draw = partial(batches.sustained, count)
+    with nullcontext() if on_gpu else away_from(batches.calls.pid):
+        warm = warm_up(draw, SUSTAINED_LIMITS)
+        batches.begin_sample(keep=True)
+        start = time.monotonic()
+        calls, _ = sample(draw, SUSTAINED_LIMITS, warm.seconds_per_call)
+        end = time.monotonic()
+        batches.end_sample()
+    found = timing([call.ms for call in calls])
+    samples = clocks.samples(start, end) if clocks else []
+    alone = Flag.NEIGHBOUR not in clock_flags(summarize_clocks(samples, processes=processes))
+    if samples and alone and (watts := mean_watts(samples)):
+        found.joules = watts * (end - start) / (len(calls) * count)
+    if on_gpu:
+        time.sleep(COOL_DOWN_SECONDS)  # else the next workload begins on a hot one
+    return found
 
 
 @cache

@@ -54,6 +54,7 @@ class Fingerprints:
     """One of ``MODES``, for cells that measure."""
     effect: EffectRequest | None = None
     """The model that cells measure in, instead of workloads."""
+    sustained: bool = False
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
     _variables: dict[str, str] = field(default_factory=lambda: number_variables(os.environ), init=False)
@@ -160,7 +161,7 @@ class Fingerprints:
             values |= {"imported": {name: code_digest(text) for name, text in cell.imported.items()}}
         if cell.measures:
             values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
-            values |= {_PROCESSES: processes}
+            values |= {_PROCESSES: processes, **({"sustained": True} if self.sustained else {})}
             if self.effect:
                 models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
                 values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
