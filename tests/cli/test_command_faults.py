@@ -122,22 +122,6 @@ def test_clean_waits_until_the_build_has_ended(
     assert committed.exists()
 
 
-@pytest.mark.parametrize("place", ["file/site", "dangling", "/proc/site", "file", "foreign"])
-def test_what_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path, place: str) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
-    (tmp_path / "n.md").write_text(f"```python id=a\nopen({str(tmp_path / 'ran')!r}, 'w')\n```\n")
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "mine.txt").write_text("x")
-
-    assert_one_line(run_kbt(tmp_path, "build", "--env", "current", "-o", place), f"kbt: {place}")
-    if place not in {"file", "foreign"}:
-        assert_one_line(run_kbt(tmp_path, "selfcheck", "-o", f"{place}/device.json"), f"kbt: {place}")
-
-    assert not (tmp_path / "ran").exists()
-
-
 WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
 """Makes root subject to the modes of files."""
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from history import FILE, make_repository, rows
 from msgspec.structs import replace
-from projects import assert_one_line, git, run_kbt
+from projects import git, run_kbt
 
 from kernels_bench_tools.records.build import code_digest
 from kernels_bench_tools.records.codec import write_records
@@ -100,14 +100,6 @@ def test_two_reports_are_compared(repository, sample):
 
     assert found["summary"] == "2 slower (by code), 0 faster"
     assert {row["difference"] for row in found["rows"]} == {1.0}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [(["nothing"], "'nothing'"), (["HEAD", "nothing"], "'nothing'"), (["pyproject.toml"], "is not a report")],
-)
-def test_what_is_no_state_is_a_mistake(repository, arguments, part):
-    assert_one_line(run_kbt(repository, "compare", *arguments), part)
 
 
 def test_rows_whose_code_changed_without_a_new_measurement_are_stale(repository):

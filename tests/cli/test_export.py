@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from projects import assert_one_line, run_kbt
+from projects import run_kbt
 
 
 @pytest.fixture
@@ -50,7 +50,3 @@ def test_pytorchs_database_gets_a_record_for_each_time_with_texts_in_extra_infor
         extra = one["benchmark"]["extra_info"] | one["metric"]["extra_info"]
         assert {type(value) for value in extra.values()} == {str}
         assert one["runners"][0]["name"] == extra["device"]
-
-
-def test_without_a_report_it_says_so(sample):
-    assert_one_line(run_kbt(sample.root, "export", "bencher"), "report.json", "cannot be read")

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from projects import assert_one_line, commit_all, git, run_kbt
+from projects import commit_all, git, run_kbt
 from workspace import make_wheel
 from written_records import LATENCY, write_implementation
 
@@ -81,28 +81,6 @@ def test_an_alarm_that_does_not_repeat_is_none(operator, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(processes(done)) == 12
     assert done.stdout.startswith("0 slower, 0 faster, 2 no change")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["gate", "--against", "nothing"], "'nothing'"),
-        (["gate", "softmax/mine", "--against", "triton==3.5.0"], "has no header"),
-        (
-            ["gate", "softmax/mine", "--env", "current", "--against", "triton==3.5.0"],
-            "an environment of its own",
-        ),
-        (["gate", "softmax/mine", "--against", "a b==1"], "is no version of a package"),
-        (["gate", "softmax/mine", "--against", "org/repo@1"], "does not get org/repo"),
-        (["gate", "softmax/mine", "--against", "nothing.md"], "nothing.md"),
-        (["gate", "softmax/mine", "--against", "other/impls/one.md"], "is of another operator"),
-        (["run", "softmax/mine", "--with", "triton==3.5.0"], "Add --against"),
-    ],
-)
-def test_what_cannot_be_compared_is_a_mistake(operator, arguments, part):
-    (operator / "other/impls").mkdir(parents=True)
-    (operator / "other/impls/one.md").write_text("```python id=benchmark outputs=a.jsonl\nprint(1)\n```\n")
-    assert_one_line(run_kbt(operator, *arguments), part)
 
 
 HEADERS = {

@@ -32,9 +32,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "suites/one.md": "```python id=report outputs=suite.json\n1\n```\n",
         "suites/wrong.toml": SUITE.replace("layer_norm", "layer_nrom"),
         "empty.jsonl": "",
+        ".kbt/build.json": '{"version": 0}',
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    (folder / "dangling").symlink_to("nowhere")
     git(folder, "init", "-q")
     return folder
 
@@ -66,8 +68,12 @@ def written(project: Path) -> dict[str, bytes]:
         ("serve --no-build", "site: ", "kbt build"),
         ("build --output empty.jsonl", "empty.jsonl: ", "is not a folder"),
         ("build --output empty.jsonl/x", "empty.jsonl/x: ", "Not a directory"),
+        ("build --output dangling", "dangling: ", "No such file"),
+        ("build --output /proc/site", "/proc/site: ", "No such file"),
         ("build --output softmax", "softmax: ", "holds files that kbt did not write"),
         ("selfcheck -o softmax", "softmax: ", "A file to write"),
+        ("selfcheck -o empty.jsonl/x.json", "empty.jsonl: ", "Not a directory"),
+        ("selfcheck -o /proc/site/x.json", "/proc/site: ", "No such file"),
         ("build --memory-limit 10", "--memory-limit: ", "no cell can start"),
         ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
         ("build --pass-env A=B", "--pass-env: ", "is not a variable's name"),
@@ -83,6 +89,18 @@ def written(project: Path) -> dict[str, bytes]:
         ("upgrade --harness ../nowhere", "--harness ../nowhere: ", "there is no such package"),
         ("record nowhere.jsonl", "nowhere.jsonl: ", "does not exist"),
         ("record empty.jsonl", "empty.jsonl: ", "no records"),
+        ("record", "record: ", "Run `kbt build` first."),
+        ("export bencher", "site/report.json: ", "cannot be read"),
+        ("compare nothing", "revision 'nothing': ", "no such commit"),
+        ("compare pyproject.toml", "pyproject.toml: ", "is not a report"),
+        ("gate --against nothing", "revision 'nothing': ", "no such commit"),
+        ("gate softmax/plain --against triton==3.5.0", "softmax/impls/plain.md: ", "has no header"),
+        ("gate softmax/plain --env current --against triton==3", "triton==3: ", "an environment of its own"),
+        ("gate softmax/plain --against 'a b==1'", "a b==1: ", "is no version of a package"),
+        ("gate softmax/plain --against org/repo@1", "softmax/impls/plain.md: ", "does not get org/repo"),
+        ("gate softmax/plain --against nothing.md", "nothing.md: ", "notebook"),
+        ("gate softmax/plain --against layer_norm/impls/mine.md", "mine.md: ", "is of another operator"),
+        ("run softmax/plain --with triton==3.5.0", "--with: ", "Add --against"),
         ("new implementation sofmax/mine", "sofmax: ", "Did you mean 'softmax'?"),
         ("new implementation layernorm/mine", "layernorm: ", "Did you mean 'layer_norm'?"),
         ("new implementation softmax/Mine!", "softmax/Mine!: ", "lower-case"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import assert_one_line, run_kbt
+from projects import run_kbt
 
 DEVICE = {"kind": "cpu", "name": "Test CPU", "slug": "test-cpu"}
 RECORD = {"ts": "t", "run": "r", "impl": "plain", "op": "softmax", "wl": {"name": "w"}, "device": DEVICE}
@@ -92,10 +92,3 @@ def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path
     assert "another.jsonl:1: is not a record" in done.stderr
     assert file.read_text(encoding="utf-8") == f"=======\n{LINE}\n"
     assert file.with_name("plain.jsonl").exists()
-
-
-def test_record_after_a_build_of_another_version_says_to_build(bare: Path) -> None:
-    (bare / ".kbt").mkdir(exist_ok=True)
-    (bare / ".kbt" / "build.json").write_text('{"version": 0}')
-
-    assert_one_line(run_kbt(bare, "record"), "kbt: record: ", "Run `kbt build` first.")
