@@ -10,6 +10,7 @@ import os
 import stat
 import tempfile
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
@@ -24,9 +25,26 @@ T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST = 2 << 30
 
 
+_OF_PROGRAMS = {"node_modules", "__pycache__"}
+
+
 def real_path(path: Path | str) -> Path:
     """Return the absolute path without links; unlike ``Path.resolve()``, no error for a loop of them."""
     return Path(os.path.realpath(path))
+
+
+def walk_files(root: Path, is_skipped: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield the files of a tree but hidden ones, those of virtual environments and packages, and what ``is_skipped``."""
+    for parent, folders, names in os.walk(root):
+        here = Path(parent)
+        seen = [here / name for name in folders if name[0] != "." and name not in _OF_PROGRAMS]
+        # os.path.exists is false in a folder that cannot be read, which os.walk skips.
+        folders[:] = [
+            folder.name
+            for folder in seen
+            if not os.path.exists(folder / "pyvenv.cfg") and not is_skipped(folder)  # noqa: PTH110
+        ]
+        yield from (here / name for name in names if name[0] != ".")
 
 
 def read_file(path: Path | str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, real_path
+from kernels_bench_tools.file_io import read_file, real_path, walk_files
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, operator_of
@@ -42,7 +42,6 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 }
 _TARGET = "A path, OPERATOR/IMPLEMENTATION or OPERATOR"
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
-_SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -139,7 +138,14 @@ class Project:
 
     def notebook_paths(self) -> list[Path]:
         """Return the notebooks, sorted; hidden folders, environments, output, links and other projects are skipped."""
-        names = sorted(_markdown_files(self.root))
+        root = self.root
+        files = walk_files(root, lambda folder: folder == root / "site" or is_root(folder))
+        names = [
+            file.relative_to(root).as_posix()
+            for file in files
+            if file.name.endswith(".md")
+            and (not file.is_symlink() or (file.is_file() and file.resolve().is_relative_to(root)))
+        ]
         if self.patterns:
             names = [name for name in names if any(matches(name, pattern) for pattern in self.patterns)]
         else:
@@ -331,25 +337,3 @@ def _text(path: Path) -> str:
         return read_file(path).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _markdown_files(root: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if _is_searched(Path(parent, name), root)]
-        if "pyproject.toml" in files and Path(parent) != root and is_root(Path(parent)):
-            folders.clear()  # another project
-            continue
-        for name in files:
-            path = Path(parent, name)
-            if name.endswith(".md") and not name.startswith(".") and _stays_inside(path, root):
-                yield path.relative_to(root).as_posix()
-
-
-def _is_searched(folder: Path, root: Path) -> bool:
-    skipped = folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS or folder == root / "site"
-    # os.path.exists is false in a folder that cannot be read, which os.walk skips.
-    return not skipped and not os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110
-
-
-def _stays_inside(path: Path, root: Path) -> bool:
-    return not path.is_symlink() or (path.is_file() and path.resolve().is_relative_to(root))

@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import walk_files
 
 ADDRESS = "127.0.0.1"
 STATE = "/.kbt/state"
@@ -153,7 +155,6 @@ def with_live_script(page: bytes, version: str) -> bytes:
     return page.replace(b"connect-src 'none'", b"connect-src 'self'", 1).replace(b"</head>", tag, 1)
 
 
-_SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 _TEMPORARY = ("~", ".pyc", ".swp", ".swx", ".tmp", ".part")
 """Suffixes of files that editors and interpreters write for themselves."""
 _INTERVAL_S, _SETTLE_S = 0.5, 0.2
@@ -183,21 +184,11 @@ class Watcher:
     def _snapshot(self) -> dict[str, tuple[int, int, int]]:
         """Return the path of each file within the folder, with its modification time, size and inode."""
         files = {}
-        for parent, folders, names in os.walk(self.root):
-            folders[:] = [name for name in folders if self._is_watched(Path(parent, name))]
-            for name in names:
-                if name.startswith((".", "#")) or name.endswith(_TEMPORARY):
-                    continue
-                path = Path(parent, name)
-                try:
-                    status = path.stat()
-                except OSError:  # removed meanwhile, or a dangling link
-                    continue
+        for path in walk_files(self.root, self._is_output):
+            if path.name.startswith("#") or path.name.endswith(_TEMPORARY):
+                continue
+            with suppress(OSError):  # removed meanwhile, or a dangling link
+                status = path.stat()
                 key = path.relative_to(self.root).as_posix()
                 files[key] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return files
-
-    def _is_watched(self, folder: Path) -> bool:
-        if folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS:
-            return False
-        return not (folder / "pyvenv.cfg").exists() and not self._is_output(folder)

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, read_file
+from kernels_bench_tools.file_io import file_digest, read_file, walk_files
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
@@ -253,7 +253,7 @@ _MEASURING_IMPORTS = (
 _MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.models", ("models/**/*.py",)
 """In the module of an operator that is a module of the models, and what such a module may import."""
 _OTHER_IMPORTS = ("*.py", "records/*.py", "results/*.py", "chart/*.py")
-_NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
+_NOT_SOURCE = {"site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 
 
@@ -290,12 +290,8 @@ def source_files(source: Path) -> Iterator[Path]:
     if source.is_file():
         yield source
         return
-    for folder, folders, files in os.walk(source):
-        here = Path(folder)
-        folders[:] = [name for name in folders if _holds_source(here / name)]
-        for name in files:
-            if not name.startswith(".") and (here / name).is_file():
-                yield here / name
+    found = walk_files(source, lambda one: one.name in _NOT_SOURCE or one.name.endswith(".egg-info"))
+    yield from filter(Path.is_file, found)
 
 
 def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:
@@ -309,8 +305,3 @@ def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Pat
         for path in package.glob(pattern):
             if not only_own or not path.is_relative_to(operators) or path.stem in {operator, "__init__"}:
                 yield path
-
-
-def _holds_source(folder: Path) -> bool:
-    hidden = folder.name.startswith(".") or folder.name.endswith(".egg-info")
-    return not hidden and folder.name not in _NOT_SOURCE and not (folder / "pyvenv.cfg").exists()
