@@ -204,11 +204,10 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
         print()
     if tasks.kernels and not phase:
         print_heading("kernels of the Hub that use_kernels=True takes, by device")
-        lines = [["layer or function", "instances", *_HUB_DEVICES]]
-        for kernel in tasks.kernels:
-            modes = [", ".join(kernel.devices.get(device, ["none"])) for device in _HUB_DEVICES]
-            lines.append([kernel.name, str(kernel.instances), *modes])
-        _print_table(lines, right={1}, whole={0})
+        lines = [["layer or function", *_HUB_DEVICES]]
+        for name, devices in tasks.kernels.items():
+            lines.append([name, *(", ".join(devices.get(device, ["none"])) for device in _HUB_DEVICES)])
+        _print_table(lines, whole={0})
         print()
     print(f"{tasks.model}, {tasks.parameters:,} parameters; configuration: {tasks.source}")
 

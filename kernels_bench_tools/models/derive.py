@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from inspect import signature
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.hub.kernel import use_in_transformers
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.models.baseline.forward_context import BLOCK_SIZE, plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
@@ -32,7 +32,6 @@ from kernels_bench_tools.records.model import (
     CONFIGS,
     RANKS,
     Called,
-    LayerKernel,
     ModelTask,
     ModelTasks,
     Phase,
@@ -74,18 +73,15 @@ def _of_transformers(model: str, config: dict[str, Any]) -> ModelTasks:
 
     request = EffectRequest(model=model, config=config, phases=[], framework=TRANSFORMERS)
     built = transformers_model(request, "meta")
+    use_in_transformers()  # before it makes its table, which stays
     table = get_kernel_mapping_transformers()
-    kernels = [
-        LayerKernel(
-            name=name,
-            instances=count,
-            devices={
-                str(device): sorted(str(mode).removeprefix("Mode.").lower() for mode in modes)
-                for device, modes in table.get(name, {}).items()
-            },
-        )
-        for name, count in Counter(kernel_layers(built).values()).items()
-    ]
+    kernels = {
+        name: {
+            str(device): sorted(str(mode).removeprefix("Mode.").lower() for mode in modes)
+            for device, modes in table.get(name, {}).items()
+        }
+        for name in kernel_layers(built).values()
+    }
     return ModelTasks(
         model=model,
         source=config["source"],
@@ -112,14 +108,10 @@ def _phase_of_transformers(model: Any, name: str, sizes: Sizes) -> Phase:
 
     def note(call: ModuleCall) -> None:
         module: Any = call.module
-        if module in products:
-            x = call.args[0]
-            given = (
-                {"input_ids": x.flatten()} if isinstance(module, nn.Embedding) else {"x": x.flatten(0, -2)}
-            )
-            tasks.note(1, type(module).__name__, {**given, "weight": module.weight}, module)
-        else:
-            tasks.note(*call.key[:2], call.tensors, module)
+        tensors = call.tensors
+        if module in products:  # which are the same with and without a batch
+            tensors = {name: one.flatten(0, -2) for name, one in tensors.items()} | {"weight": module.weight}
+        tasks.note(type(module).__name__, tensors, module)
 
     ids = partial(torch.zeros, dtype=torch.long, device="meta")
     blocks = {*modules_of_levels(model, 1, 2, 3)} - kernels
@@ -139,7 +131,7 @@ def _noting(tasks: _Tasks, form: Operator, module: nn.Module, outputs: dict[Any,
 
     def call(*inputs: Any) -> Any:
         given = {name: one for name, one in zip(names, inputs, strict=False) if isinstance(one, Tensor)}
-        tasks.note(1, f"{type(module).__name__}: {form.name}", given, module, form.name)
+        tasks.note(f"{type(module).__name__}: {form.name}", given, module, level=1)
         return baseline(*inputs)
 
     return call
@@ -153,16 +145,14 @@ class _Tasks:
         self._sizes = sizes
         self._paths = {module: _NUMBER.sub(".*", path) for path, module in model.named_modules()}
 
-    def note(
-        self, level: int, kind: str, tensors: Mapping[str, Tensor], module: nn.Module, computed: str = ""
-    ) -> None:
-        """Note a call of a module, or of what it has ``computed``, the name of an operator."""
+    def note(self, kind: str, tensors: Mapping[str, Tensor], module: nn.Module, level: int = 0) -> None:
+        """Note a call of a class, or as ``class: operator`` of what a module of it computes inside."""
         inputs = tuple(f"{name} {describe(value)}" for name, value in tensors.items())
-        key = level, kind, inputs
+        key = level or level_of(module) or 1, kind, inputs
         if key not in self.found:
-            found = [*_workloads(computed or kind, tensors, module, self._sizes)]
+            found = [*_workloads(kind.rpartition(": ")[2], tensors, module, self._sizes)]
             self.found[key] = ModelTask(
-                level=level, module=kind, inputs=[*inputs], calls=0, paths={}, workloads=found
+                level=key[0], module=kind, inputs=[*inputs], calls=0, paths={}, workloads=found
             )
         task, where = self.found[key], self._paths[module]
         task.calls += 1
@@ -203,7 +193,7 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
     tasks = _Tasks(model, sizes)
 
     def note(call: ModuleCall) -> None:
-        tasks.note(*call.key[:2], call.tensors, call.module)
+        tasks.note(type(call.module).__name__, call.tensors, call.module)
 
     with torch.no_grad(), set_forward_context(batch), hooked(modules_of_levels(model, 1, 2, 3, 4), note):
         model.compute_logits(model(torch.zeros_like(positions), positions))
@@ -219,7 +209,7 @@ def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Siz
     def called(operator: str, group: str = "", /, **axes: Any) -> Called:
         return Called(operator=operator, group=group, dtype=dtype, axes=axes)
 
-    x, weight = shapes.get("x", []), shapes.get("weight", [])
+    x, weight = shapes.get("x") or shapes.get("input", []), shapes.get("weight", [])
     q, k = shapes.get("q", []), shapes.get("k", [])
     batch = {"batch": sizes.sequences, "seq_len": sizes.tokens}
     dtypes = {tensor.dtype for tensor in tensors.values()}
@@ -236,14 +226,11 @@ def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Siz
         case "SiluAndMul":
             yield called("activation", "SwiGLU", function="swiglu", tokens=x[0], hidden_dim=x[1] // 2)
         case "activation":
-            gate = shapes["gate"]
-            yield called(
-                "activation", "SwiGLU", function="swiglu", tokens=prod(gate[:-1]), hidden_dim=gate[-1]
-            )
+            axes = {"tokens": prod(shapes["up"][:-1]), "hidden_dim": shapes["up"][-1]}
+            yield called("activation", "SwiGLU", function="swiglu", **axes)
         case "flash_attn":
-            heads, head_dim = q[2:]
-            of_heads = {"heads": heads, "kv_heads": k[2], "head_dim": head_dim}
-            yield called("flash_attn", **batch, kv_len=k[1], **of_heads, causal=sizes.tokens > 1)
+            axes = {"kv_len": k[1], "heads": q[2], "kv_heads": k[2], "head_dim": q[3]}
+            yield called("flash_attn", **batch, **axes, causal=sizes.tokens > 1)
         case "causal_conv1d":
             axes = {"batch": x[0], "dim": x[1], "seq_len": x[2], "width": weight[1]}
             yield called("causal_conv1d", **axes, activation="silu")
@@ -265,7 +252,7 @@ def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Siz
             causal = sizes.tokens == sizes.context  # a prefill
             yield called("flash_attn", **batch, kv_len=sizes.context, **of_heads, causal=causal)
         case "Embedding":
-            tokens = shapes["input_ids"][0]
+            tokens = prod(shapes.get("input_ids", x))
             yield called("embedding", tokens=tokens, vocabulary=weight[0], hidden_dim=weight[1])
         case "StoreKVCache":
             (tokens, kv_heads, head_dim), (blocks, block_size, *_) = shapes["key"], shapes["key_cache"]

@@ -83,16 +83,6 @@ class Phase(msgspec.Struct, kw_only=True):
         return [task for task in self.tasks if task.level > 1 and task.workloads]
 
 
-class LayerKernel(msgspec.Struct, kw_only=True):
-    """A layer or function for which transformers may take a kernel of the Hub."""
-
-    name: str
-    """As in transformers' table."""
-    instances: int
-    devices: dict[str, list[str]]
-    """Modes in which that table has a kernel, by kind of device; ``use_kernels=True`` leaves it as it is on others."""
-
-
 class ModelTasks(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The tasks of a model, or of one of its ranks; see ``derived_folder`` for its file."""
 
@@ -102,8 +92,9 @@ class ModelTasks(msgspec.Struct, kw_only=True, omit_defaults=True):
     parameters: int
     """Number of parameters of the rank."""
     phases: list[Phase]
-    kernels: list[LayerKernel] = []
-    """Of a model of which only transformers has modules."""
+    kernels: dict[str, dict[str, list[str]]] = {}
+    """Of a model of which only transformers has modules, the layers and functions that may be a kernel of the Hub, by their names
+    in transformers' table: the modes in which it has one, by kind of device."""
 
     def phase(self, name: str) -> Phase:
         names = [phase.name for phase in self.phases]

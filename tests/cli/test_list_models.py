@@ -38,5 +38,5 @@ def test_a_model_that_only_transformers_has_is_listed_with_what_use_kernels_take
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["1", "FalconMambaMixer:", "selective_scan", "64", "x", "bfloat16[1,", "8192,", "2048]"] in lines
     both = ["inference,", "training"]
-    assert ["RMSNorm", "65", *both, *both, "inference"] in lines
-    assert ["selective_scan_fn", "1", *both, "none", *both] in lines
+    assert ["RMSNorm", *both, *both, "inference"] in lines
+    assert ["selective_scan_fn", *both, "none", *both] in lines

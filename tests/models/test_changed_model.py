@@ -209,11 +209,9 @@ def test_functions_of_a_recurrent_layer_are_replaced_or_kept_by_the_names_that_a
     (record,) = measured(with_kernels(selective_scan_fn=HubScan), "prefill-16", kind="falcon_mamba")
     assert record.effect is not None, record.err
     assert (record.effect.replaced, record.effect.called) == (1, 1)
-    listed = {kernel.name: kernel.instances for kernel in read_model_tasks("falcon-mamba-7b").kernels}
-    of_layers = {"RMSNorm": LAYERS + 1, "SiLU": LAYERS}
-    assert record.effect.kept == {
-        name: of_layers.get(name, count) for name, count in listed.items() if name != "selective_scan_fn"
-    }
+    listed = read_model_tasks("falcon-mamba-7b").kernels.keys()
+    assert record.effect.kept.keys() == listed - {"selective_scan_fn"}
+    assert record.effect.kept["RMSNorm"] == LAYERS + 1
 
 
 def test_transformers_own_table_finds_kernels_as_get_kernel_does() -> None:
