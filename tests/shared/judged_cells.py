@@ -125,7 +125,10 @@ ATTACKS = {
             "another_program_with_a_slow_clock",
         )
     },
-    "serve_replaced": failed("serve_replaced()", "holds no record", Status.INVALID),
+    # It ends while the judge may still be asking it.
+    "serve_replaced": Attack(
+        "serve_replaced()", {Status.INVALID, Status.ERROR}, "holds no record|ended this run"
+    ),
     # 3: records that nobody measured
     "file_without_benchmark": unjudged("write()"),
     "file_with_broken_lines": failed("file_with_broken_lines()", "is not a record", Status.INVALID),
