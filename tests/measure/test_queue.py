@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from builds import measured_latency
 from torch import Tensor
 
 from kernels_bench_tools.measure import trial
@@ -19,8 +20,7 @@ from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.measure import TimingResult, back_to_back
 from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
-from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.records.record import CacheState, Flag, Quantities, Timer, Timing
+from kernels_bench_tools.records.record import Flag, Quantities, Timing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memory without a file")
 SECONDS = 0.004
@@ -115,14 +115,7 @@ def test_a_time_that_is_too_short_is_disturbed_if_something_else_took_the_time(
 ) -> None:
     monkeypatch.setattr(trial, "cpu_pressure", lambda: 0.0)  # others may use this machine
     exact.more_ms = more_ms
-    timed = summarize(
-        [Call(0.5)] * 6,
-        timer=Timer.CUPTI,
-        cache=CacheState.READ_FLUSH,
-        input_sets=2,
-        warmup=1,
-        stop_reason="",
-    )
+    timed = measured_latency(*[0.5] * 6)
     queued = Quantities(back_to_back=back_to_back(exact))
     found = TimingResult(timed, quantities=queued, flags=[Flag.NEIGHBOUR] if neighbour else [])
     ((flag, reason),) = trial._exceeds_clock(found, exact, "cpu").items()

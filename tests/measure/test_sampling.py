@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, cycle
 
 import pytest
+from builds import measured_latency
 
 from kernels_bench_tools.measure.timing.sampling import (
     LOOKS,
@@ -13,22 +14,10 @@ from kernels_bench_tools.measure.timing.sampling import (
     drifted,
     sample,
     sample_flags,
-    summarize,
 )
-from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
+from kernels_bench_tools.records.record import Flag
 
 TICK = 32e-6
-
-
-def latency_of(samples: Iterable[float]) -> Latency:
-    return summarize(
-        [Call(ms) for ms in samples],
-        timer=Timer.CUPTI,
-        cache=CacheState.READ_FLUSH,
-        input_sets=1,
-        warmup=0,
-        stop_reason="converged",
-    )
 
 
 def limits(sample_seconds: float = 60, **changed: float) -> SamplingLimits:
@@ -72,14 +61,14 @@ def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval()
 def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
     samples = [float(value) for value in range(100, 0, -1)]
 
-    latency = latency_of(samples)
+    latency = measured_latency(*samples)
 
     assert latency.raw_times == samples
     assert (latency.p50, latency.ci_low, latency.ci_high, latency.reps) == (50.5, 40.0, 61.0, 100)
     assert latency.has_warnings
     assert latency.tail_ratio is not None
     assert latency.drift < -0.5
-    assert latency_of([0.19660800000000002] * 6).raw_times == [0.196608] * 6  # nanoseconds
+    assert measured_latency(*[0.19660800000000002] * 6).raw_times == [0.196608] * 6  # nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -95,7 +84,7 @@ def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
 def test_flags_of_samples_that_rise_or_fall_into_two_groups(
     samples: list[float], tick: float, flags: list[Flag]
 ) -> None:
-    latency = latency_of(samples)
+    latency = measured_latency(*samples)
 
     assert sample_flags(latency, tick) == flags
     assert drifted(latency, tick) == (Flag.DRIFT in flags)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from builds import measured_latency
 from projects import ROOT
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.records.device import cpu_device
-from kernels_bench_tools.records.record import CacheState, Record, Timer
+from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import compare
@@ -129,14 +129,7 @@ def series(us: float, between: float = 0.002, seed: int = 0) -> list[ProcessSeri
 
 def record(samples_us: Sequence[float], process: int, name: str) -> Record:
     """Return the record that a process leaves which found these samples."""
-    latency = summarize(
-        [Call(us / 1e3) for us in samples_us],
-        timer=Timer.CUPTI,
-        cache=CacheState.READ_FLUSH,
-        input_sets=3,
-        warmup=1,
-        stop_reason="converged",
-    )
+    latency = measured_latency(*(us / 1e3 for us in samples_us))
     return Record(
         ts="", run=name, op="neg", impl=name, wl={"name": "w"}, ok=True, lat_ms=latency, process=process
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from builds import measured_latency
 from norms import LAYER_NORM, torch_layer_norm
 
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
@@ -23,8 +24,8 @@ from kernels_bench_tools.measure.timing.measure import (
     measure_sustained,
     uneven,
 )
-from kernels_bench_tools.measure.timing.sampling import Call, SamplingLimits, summarize
-from kernels_bench_tools.records.record import CacheState, Flag, Latency, Timer
+from kernels_bench_tools.measure.timing.sampling import SamplingLimits
+from kernels_bench_tools.records.record import CacheState, Flag, Timer
 
 QUICK = SamplingLimits(warmup_seconds=0.05, sample_seconds=0.1)
 
@@ -91,6 +92,7 @@ def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches
         monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 * 2**20)
     big = Workload(name="big", axes={"batch": 1, "seq_len": 256, "hidden_dim": 1024}, dtype="float32")
     count = input_set_count(2 * 256 * 1024 * 4, "cpu")
+    assert count * 2 * 256 * 1024 * 4 >= 4 * 32 * 2**20
     sets = [LAYER_NORM.inputs(big, "cpu", seed) for seed in range(count)]
 
     found = measure(torch_layer_norm, sets, "cpu", limits=QUICK)
@@ -201,14 +203,8 @@ def test_a_sample_is_disturbed_if_nobody_knows_what_the_harness_takes() -> None:
 
 
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
-    def latency(*times: float) -> Latency:
-        calls = [Call(ms) for ms in times]
-        return summarize(
-            calls, timer=Timer.CUPTI, cache=CacheState.READ_FLUSH, input_sets=3, warmup=1, stop_reason=""
-        )
-
-    assert uneven(latency(0.01, 0.01, 0.3))
-    assert not uneven(latency(0.0018, 0.0018, 0.0026))  # a short call that takes one of two times
+    assert uneven(measured_latency(0.01, 0.01, 0.3))
+    assert not uneven(measured_latency(0.0018, 0.0018, 0.0026))  # a short call that takes one of two times
 
 
 def test_an_output_that_could_be_completed_after_its_call_is_not_taken() -> None:

@@ -14,7 +14,8 @@ from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
 from kernels_bench_tools.measure.operator import Inputs, built_in_modules, find_operator
-from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.measure.trial import decide
+from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
@@ -31,6 +32,29 @@ def test_a_time_above_the_roofline_has_its_status() -> None:
     assert trial.status is Status.EXCEEDS_PHYSICS
     assert "TFLOP/s" in trial.failure.msg
     assert trial.timing is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "above", "flags", "status"),
+    [
+        ("off", "too fast", [Flag.STREAM_ESCAPE], Status.INCORRECT),
+        ("", "too fast", [Flag.STREAM_ESCAPE], Status.EXCEEDS_PHYSICS),
+        ("", "", [], Status.OK),
+        *(("", "", [flag], Status.REJECTED if flag in REJECTING else Status.OK) for flag in Flag),
+    ],
+)
+def test_wrong_comes_before_impossible_before_rejected(
+    wrong: str, above: str, flags: list[Flag], status: Status
+) -> None:
+    assert decide(wrong, above, flags, {})[0] is status
+
+
+def test_a_rejection_names_its_flags_and_their_reasons() -> None:
+    flags = [Flag.HOST_BOUND, Flag.STREAM_ESCAPE, Flag.FALLBACK]
+
+    _, failure = decide("", "", flags, {Flag.STREAM_ESCAPE: "3 activities outside"})
+
+    assert failure.msg == "stream_escape: 3 activities outside; fallback"
 
 
 @pytest.mark.parametrize(

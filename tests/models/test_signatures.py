@@ -5,6 +5,7 @@ import inspect
 import pytest
 from torch import nn
 
+from kernels_bench_tools.models.baseline import L1, L2, L3, L4
 from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding, SiluAndMul
 from kernels_bench_tools.models.baseline.L2 import (
     ColumnParallelLinear,
@@ -21,6 +22,7 @@ from kernels_bench_tools.models.baseline.L2 import (
 )
 from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer, MixtralDecoderLayer
 from kernels_bench_tools.models.baseline.L4 import LlamaForCausalLM, MixtralForCausalLM
+from kernels_bench_tools.results.models import imports_of_models
 
 FORWARD = {
     "x": [QKVParallelLinear, RowParallelLinear, MergedColumnParallelLinear, SiluAndMul, LlamaMLP],
@@ -53,6 +55,20 @@ OURS = {
     LlamaAttention: {"rotary_emb", "qk_norm"},
     MixtralMoE: {"renormalize"},
 }
+
+
+def test_each_class_of_a_level_is_in_the_graph_and_uses_no_higher_level() -> None:
+    levels = {
+        name: level
+        for level, module in enumerate((L1, L2, L3, L4), 1)
+        for name, one in vars(module).items()
+        if getattr(one, "__module__", "") == module.__name__ and isinstance(one, type)
+    }
+    imports = imports_of_models()
+
+    assert {module.class_name: module.level for module in imports} == levels
+    for module, used in imports.items():
+        assert all(levels[one.class_name] <= module.level for one in used), module
 
 
 def parameters(function: object) -> list[inspect.Parameter]:
