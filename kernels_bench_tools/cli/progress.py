@@ -25,8 +25,6 @@ _REPRESENTATIVE_SECONDS = 20.0
 class PlainProgress(Progress):
     def __init__(self, figures_of: Collection[str] = ()) -> None:
         self._figures_of = figures_of
-        self._first: set[str] = set()
-        """Cells whose first process runs."""
         self._unsupported: dict[str, set[str]] = {}
         """Notebooks by why they cannot run here, until they are counted."""
         self._expected: dict[str, float] = {}
@@ -89,22 +87,20 @@ class PlainProgress(Progress):
         if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
             self._told = time.monotonic()
             self.write(left)
-        if process == 0:
-            self._first.add(name)
         self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
         self._running[name] = f"process {process + 1} of {processes}"
         activity = "running" if processes == 1 else f"running, {self._running[name]}"
         self.write(f"  {self._number(name)}{name}  {activity}")
 
     def process_ended(self, name: str, waits: bool) -> None:
-        self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
             ended = f"{self._running[name]} ended, the next is after other cells'"
             self.write(f"  {self._number(name)}{name}  {ended}")
 
     def cell_output(self, name: str, line: str) -> None:
-        shown = name in self._first and name.rpartition(":")[0] in self._figures_of
+        first = self._running.get(name, "").startswith("process 1 ")
+        shown = first and name.rpartition(":")[0] in self._figures_of
         if shown and (figure := _FIGURE.match(line)):
             self.write(f"  {figure[0]}")
 

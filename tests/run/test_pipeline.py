@@ -5,9 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.build import BuildOptions, build
-
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -28,21 +25,12 @@ def test_a_generated_tree_builds_with_one_environment(workspace):
 
 
 def test_environments_are_ready_before_anything_runs(workspace):
-    recorder = []
-
-    class Order(type(workspace.recorder)):
-        def environment_finished(self, cell_name, seconds, ok):
-            recorder.append("environment")
-
-        def cell_started(self, name):
-            recorder.append("cell")
-
     for number in range(3):
         header = f'# /// script\n# dependencies = []\n# requires-python = ">=3.{number}"\n# ///\n'
         workspace.cell(f"n{number}.md", header)
-    build(find_project(workspace.root), [], BuildOptions(environment="uv"), Order())
+    told = workspace.build(environment="uv")
 
-    assert recorder == ["environment"] * 3 + ["cell"] * 3
+    assert (told.ready, len(told.environments), len(told.started)) == (3, 3, 3)
 
 
 def test_a_build_in_which_nothing_changed_imports_little(workspace):

@@ -61,6 +61,8 @@ class Recorder(Progress):
     processes: list[tuple[str, int]] = field(default_factory=list)
     finished: dict[str, CellRun] = field(default_factory=dict)
     environments: list[str] = field(default_factory=list)
+    ready: int = 0
+    """How many environments were ready when the first cell began."""
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     expected: list[dict[str, float]] = field(default_factory=list)
@@ -72,6 +74,7 @@ class Recorder(Progress):
         self.environments.append(name)
 
     def cell_started(self, name: str) -> None:
+        self.ready = self.ready or len(self.environments)
         self.started.append(name)
 
     def process_started(self, name: str, process: int, processes: int) -> None:
