@@ -121,18 +121,14 @@ class ClusterExecutor:
         """Run the cells of a session, or one that does not measure, on one worker; without those that crash workers."""
         waiting = {str(task.node.name): task for task in tasks}
         results: dict[CellName, StoredResult] = {}
-
-        def fail(name: str, status: Status, failure: Failure) -> None:
-            task = waiting.pop(name)
-            results[task.node.name] = finish(task, status, failure, transient=True)
-
         while waiting:
             shipment = pack(self._project, self.environment, list(waiting.values()), self._worker)
             changes = {
                 name: change for name, task in waiting.items() if (change := task.changed_input(False))
             }
             for name, change in changes.items():
-                fail(name, Status.INVALID, outdated(f"{change} since this build began"))
+                task = waiting.pop(name)
+                results[task.node.name] = outdated(task, f"{change} since this build began")
             if changes:
                 continue
             attempt = self._attempts[shipment.attempt] = _Attempt(group)
@@ -149,8 +145,9 @@ class ClusterExecutor:
                 if attempt.cell not in waiting:
                     where = f"worker {attempt.worker or self._where}"
                     raise ProjectError(where, "was lost again and again before a cell ran") from None
-                message = "its worker was lost each time while it ran"
-                fail(attempt.cell, Status.CRASHED, Failure(type="WorkerLost", msg=message))
+                task = waiting.pop(attempt.cell)
+                failure = Failure(type="WorkerLost", msg="its worker was lost each time while it ran")
+                results[task.node.name] = finish(task, Status.CRASHED, failure, transient=True)
             finally:
                 del self._attempts[shipment.attempt]
         return results

@@ -201,9 +201,12 @@ def finish(
     )
 
 
-def outdated(what: str) -> Failure:
-    """Return why a cell has no result although it may have run: ``what`` it ran with has changed."""
-    return Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
+def outdated(
+    task: CellTask, what: str, *, seconds: float = 0.0, exit_code: int | None = None
+) -> StoredResult:
+    """Return that a cell has no result although it may have run: ``what`` it ran with has changed."""
+    failure = Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
+    return finish(task, Status.INVALID, failure, seconds=seconds, exit_code=exit_code, transient=True)
 
 
 def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:

@@ -215,8 +215,7 @@ class LocalExecutor:
                 return finish(task, Status.ERROR, failure, transient=not prepared.unsolvable)
             slowed = self._processes.slowed()
             if changed := task.changed_input(False):
-                failure = outdated(f"{changed} since this build began")
-                return finish(task, Status.INVALID, failure, transient=True)
+                return outdated(task, f"{changed} since this build began")
             with temporary_folder(reaper().folder) as folder:
                 result = self._run(task, prepared.python, folder, turn)
             changed = task.changed_input(True)
@@ -232,15 +231,8 @@ class LocalExecutor:
                 self._renew(task)
             remove_tree(task.draft.artifacts, task.draft.folder)
             task.draft.make()
-            failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())
-            return finish(
-                task,
-                Status.INVALID,
-                failure,
-                seconds=result.seconds,
-                exit_code=result.exit_code,
-                transient=True,
-            )
+            what = without_paths(f"{changed} while it ran".encode(), self._hidden).decode()
+            return outdated(task, what, seconds=result.seconds, exit_code=result.exit_code)
         except (OSError, ProjectError) as error:
             if self._stopped.is_set():  # the process that judges has been ended
                 raise InterruptedBuildError from error

@@ -79,6 +79,7 @@ def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(worksp
     front = "family: f"
     for name in "xy":
         workspace.cell(f"op/impls/{name}.md", header("nowhere-to-be-found"), "id=a outputs=op.jsonl", front)
+    workspace.cell("op/impls/own.md", header("kernels-bench-tools>=0.1"), "id=a outputs=op.jsonl")
     workspace.cell("op/z.md", HEADER + "print('ran')", "id=a needs=./impls/*.md:a")
     workspace.build(environment="uv")
 
@@ -90,6 +91,8 @@ def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(worksp
         assert "nowhere-to-be-found" in workspace.text(run.environment_log)
         assert workspace.records(name)[0]["err"]["type"] == "Resolution"
     assert workspace.result("op/z.md").status == "ok"
+    said = workspace.result("op/impls/own.md").reason
+    assert "Name a path or git source for all cells: kbt upgrade" in said
 
 
 def test_a_cell_for_an_old_python_is_refused_before_anything_is_installed(workspace, monkeypatch):
@@ -109,13 +112,6 @@ def test_a_cell_for_an_old_python_is_refused_before_anything_is_installed(worksp
         assert (problem.where, problem.expected) == (f"{number}.md:5", "Cells need Python 3.10 or later")
     later = ["", ">=3.8", "==3.10.*", "==3.11.7", ">=3.9,<3.12", "!=3.10.*", ">3.13"]
     assert not any(map(needs_old_python, later))
-
-
-def test_where_no_index_has_this_package_the_message_names_the_command_for_another_source(workspace, wheels):
-    workspace.cell("op/impls/x.md", header("kernels-bench-tools>=0.1"), "id=a outputs=op.jsonl")
-    workspace.build(environment="uv")
-
-    assert "Name a path or git source for all cells: kbt upgrade" in workspace.result("op/impls/x.md").reason
 
 
 def test_a_relative_source_counts_from_two_levels_below_the_notebook(workspace, wheels):

@@ -174,25 +174,6 @@ print(origin.commit, origin.dirty)"""
     assert workspace.text(workspace.result("n.md").stdout) == f"{commit} True\n"
 
 
-BUILD = """
-import sys
-from pathlib import Path
-from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.build import BuildOptions, build
-class Recorder(Progress):
-    def cell_started(self, name): print("started", name, flush=True)
-    def process_started(self, name, process, processes): print("started", name, flush=True)
-    def note(self, text): print("note", text, flush=True)
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=int(sys.argv[2])), Recorder())
-"""
-
-
-def start_build(workspace, processes=1):
-    command = [PYTHON, "-c", BUILD, str(workspace.root), str(processes)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_a_build_waits_until_the_device_is_free(workspace):
     order = []
 
@@ -218,17 +199,25 @@ def test_a_build_waits_until_the_device_is_free(workspace):
 
 
 # Which thread a signal is given to is the kernel's choice; Python tells the main thread, but does not wake it up.
-HEARD_ELSEWHERE = BUILD.replace("import sys\n", "import signal, sys, threading\n", 1).replace(
-    'def process_started(self, name, process, processes): print("started", name, flush=True)',
-    "def process_started(self, *_): signal.pthread_kill(threading.get_ident(), signal.SIGINT)",
-)
+HEARD_ELSEWHERE = """
+import signal, threading
+from pathlib import Path
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.progress import Progress
+class Heard(Progress):
+    def process_started(self, *_): signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+build(find_project(Path.cwd()), [], BuildOptions(environment="current", processes=1), Heard())
+"""
 
 
 def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
     workspace.cell("op/impls/a.md", "import time; time.sleep(60)", MEASURING)
-    command = [PYTHON, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
+    command = [PYTHON, "-c", HEARD_ELSEWHERE]
 
-    build = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    build = subprocess.run(
+        command, cwd=workspace.root, capture_output=True, text=True, timeout=20, check=False
+    )
 
     assert "KeyboardInterrupt" in build.stderr
 
@@ -248,7 +237,8 @@ marks = pathlib.Path({str(marks)!r})
         f"if process == 1 and not os.path.exists({str(flag)!r}): print('waits', flush=True); time.sleep(60)\n"
     )
     workspace.cell("op/impls/b.md", run + wait + "name = 'b'\n" + mark + write, MEASURING)
-    build = start_build(workspace, processes=3)
+    command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current", "--processes", "3"]
+    build = subprocess.Popen(command, cwd=workspace.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not list(marks.glob("b0*")):
         time.sleep(0.05)
     time.sleep(0.5)
