@@ -1,4 +1,6 @@
 import enum
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -235,8 +237,32 @@ def test_what_the_operator_does_not_define_is_named(option: str) -> None:
         smoke(torch_layer_norm, **{option: "other"})
 
 
-def test_two_calls_append_to_one_file_with_different_runs() -> None:
-    first, second = smoke(torch_layer_norm), smoke(torch_layer_norm)
+def test_the_time_since_the_start_of_the_process() -> None:
+    program = (
+        "import time; time.sleep(0.3)\n"
+        "from kernels_bench_tools.measure.device.environment import since_process_start_ms as since\n"
+        "first = since(); time.sleep(0.2); print(first, since())"
+    )
 
-    assert read_records(Path("layer_norm.jsonl")) == [first, second]
-    assert first.run != second.run
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = map(float, done.stdout.split())
+
+    assert 300 <= first < 60_000
+    assert second - first >= 190
+
+
+def test_what_a_cell_leaves_to_its_end_is_done(tmp_path: Path) -> None:
+    script = tmp_path / "cell.py"
+    script.write_text(
+        "import atexit, threading, time\n"
+        "left_open = open('open.txt', 'w')\n"
+        "left_open.write('written')\n"
+        "atexit.register(print, 'at exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n"
+    )
+
+    command = [sys.executable, "-m", "kernels_bench_tools.measure.judge.start", str(script)]
+    done = subprocess.run(command, input="token\n", cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "thread\nat exit\n"
+    assert (tmp_path / "open.txt").read_text() == "written"

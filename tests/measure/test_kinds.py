@@ -74,11 +74,6 @@ def spd(workload: Workload, device: str, seed: int) -> Inputs:
     return (a @ a.mT + torch.eye(6),)
 
 
-def triangular(workload: Workload, device: str, seed: int) -> Inputs:
-    a, b = normal((8, 6, 6), (8, 6, 3))(workload, device, seed)
-    return a.tril() + 4 * torch.eye(6), b
-
-
 def csr(workload: Workload, device: str, seed: int) -> Inputs:
     lengths, values, x = with_integers((20,), 7, (200,), (50,))(workload, device, seed)
     ends = lengths.cumsum(0)
@@ -254,16 +249,6 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda a: a.clone(),
         lambda a: torch.diag_embed(1 / a.diagonal(dim1=-2, dim2=-1)),
     ),
-    "triangular solve": (
-        operator(
-            triangular,
-            lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
-            Output(shape=lambda i: i[1].shape),
-        ),
-        torch.linalg.solve,
-        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True),
-        lambda a, b: b / a.diagonal(dim1=-2, dim2=-1)[..., None],
-    ),
     "unique": (
         operator(with_integers((300,), 50), torch.unique, Output(dtype="int64")),
         lambda x: torch.tensor(sorted(set(x.tolist()))),
@@ -327,14 +312,6 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda x: torch.histc(x.clamp(-3, 2.99), 8, -3, 3).long(),
         lambda x: counts(x * 1.01) + 2,
         lambda x: counts(x, 7),
-        OFF,
-        "returned shape",
-    ),
-    "bincount": (
-        operator(with_integers((300,), 20), lambda x: x.bincount(minlength=20), Output(dtype="int64")),
-        lambda x: functional.one_hot(x, 20).sum(0),
-        lambda x: x[1:].bincount(minlength=20),
-        lambda x: x.bincount(minlength=21),
         OFF,
         "returned shape",
     ),

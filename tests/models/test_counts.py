@@ -24,9 +24,6 @@ ATTENTION = {
     "prefill": ("FlashAttnPrefill",),
     "mixed": ("FlashAttnDecode", "FlashAttnPrefill"),
 }
-LINEAR = {"llama-3.1-8b": 128, "llama-3.1-70b": 320}
-NORMS = {"llama-3.1-8b": 65, "llama-3.1-70b": 161, "qwen3-8b": 73 + 72}
-"""Published counts of calls per forward pass, without the head."""
 
 
 def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, int]:
@@ -60,8 +57,6 @@ def test_the_committed_tasks_are_those_of_the_modules_with_the_published_paramet
     for phase in found.phases:
         calls = kernel_calls(phase)
         assert calls == expected_calls(config, phase.name.partition("-")[0])
-        assert calls["Linear"] == LINEAR.get(key, calls["Linear"] - 1) + 1
-        assert calls["RMSNorm"] == NORMS.get(key, calls["RMSNorm"])
         assert [task.calls for task in phase.tasks if task.level == 4] == [1, 1]
 
 

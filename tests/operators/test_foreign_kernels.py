@@ -1,16 +1,12 @@
 """What notebooks pass to kernels of others, which devices they refuse, and what they are compared with."""
 
-import json
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from implementations import ROOT, assert_correct, function_of, judge, run_cell
-from projects import run_kbt
+from implementations import assert_correct, function_of, judge, run_cell
 from torch import Tensor
 from torch.nn import functional
 
@@ -125,22 +121,3 @@ def test_only_a_kernel_that_declares_fp8_may_quantize_activations_again() -> Non
     for of, wrong in ((operator, found), (declared, found.roll(1, 0)), (declared, torch.zeros_like(found))):
         with pytest.raises(WrongResultError):
             compare(wrong, of, inputs).require_correct()
-
-
-def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_path: Path) -> None:
-    shutil.copytree(
-        ROOT / "activation/impls", tmp_path / "activation/impls", ignore=shutil.ignore_patterns(".kbt")
-    )
-    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Copy"\n')
-
-    def kbt(*arguments: str) -> str:
-        done = run_kbt(tmp_path, *arguments, timeout=250, CUDA_VISIBLE_DEVICES="")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    made = kbt("new", "implementation", "activation/mine", "--from", "torch_swiglu")
-    (cell,) = json.loads(kbt("run", "activation/mine", "--env", "current", "--workloads", "smoke", "--json"))
-
-    assert made.splitlines()[0] == "activation/impls/mine.md"
-    assert cell["baseline"] == "PyTorch SwiGLU"
-    assert [row["workload"] for row in cell["rows"]] == ["smoke_SwiGLU_T16_D256"]

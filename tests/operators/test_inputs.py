@@ -9,22 +9,6 @@ from kernels_bench_tools.measure.judge.changing_inputs import after, how_to_chan
 from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import find_operator
 
-PEERS = {
-    "activation": (27, "bfloat16"),
-    "causal_conv1d": (24, "float32"),
-    "flash_attn": (6, "bfloat16"),
-    "layer_norm": (4, "bfloat16"),
-    "rotary": (24, "float32"),
-}
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_the_default_workloads_are_those_of_kernels_benchmarks(name: str) -> None:
-    count, dtype = PEERS[name]
-    workloads = find_operator(name).workloads("default")
-
-    assert (len(workloads), {one.dtype for one in workloads}) == (count, {dtype})
-
 
 def test_a_smaller_attention_has_the_same_length_modulo_the_block() -> None:
     operator = find_operator("flash_attn")

@@ -78,7 +78,6 @@ ATTACKS = {
     ),
     # Wrong between any two calls that follow fast, which those of the check do on a quiet machine.
     "timed_by_gaps": Attack("timed_by_gaps()", {*REJECTED, Status.INCORRECT}, f"stale_output|{WRONG}"),
-    "timed_by_count": stale("after(70)"),
     "timed_by_harness_objects": stale(
         "when(lambda *_: any(type(found) is Candidate and len(found.sets.all[0]) for found in gc.get_objects()))"
     ),
@@ -133,7 +132,6 @@ ATTACKS = {
     "file_without_benchmark": unjudged("write()"),
     "file_with_broken_lines": failed("file_with_broken_lines()", "is not a record", Status.INVALID),
     "file_beside_a_benchmark": wrong("on_smoke(garbage)\nwrite()"),
-    "file_instead_of_benchmark": unjudged("write()"),
     "folder_in_place_of_the_file": wrong("folder_in_place_of_the_file()"),
     "other_working_directory": wrong("other_working_directory()"),
     "edited_by_a_child": wrong("edited_by_a_child()"),
