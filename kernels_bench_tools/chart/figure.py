@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
+import sys
 import textwrap
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from html import escape
 from itertools import groupby
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import matplotlib.style
@@ -185,17 +191,39 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
     charts = [chart]
     if chart == LATENCY.chart:
         charts += [metric.chart for metric in METRICS if metric.chart and not metric.file]
-    panels = [
-        _panel(summary, view, view_metrics(view)[name], styles, urls)
-        for name in charts
-        for view in summary.devices
-        if shows(view, name)
-    ]
+    panels = _drawn(
+        [
+            partial(_panel, summary, view, view_metrics(view)[name], styles, urls)
+            for name in charts
+            for view in summary.devices
+            if shows(view, name)
+        ]
+    )
     title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
     devices = " and ".join(dict.fromkeys(view.device.name for view in summary.devices if shows(view, chart)))
     label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"
     return figure_svg(printable(label), panels, printable(empty))
+
+
+_WORTH_A_PROCESS = 12
+"""Panels that take longer than to start a process."""
+_to_draw: list[Callable[[], Panel]] = []
+"""By a process of those that share the panels."""
+
+
+def _drawn(panels: Sequence[Callable[[], Panel]]) -> list[Panel]:
+    """Draw panels, by several processes if they are many."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    processes = min(cores, len(panels) // _WORTH_A_PROCESS)
+    if processes < 2 or threading.active_count() > 1:  # a fork would wait for locks of other threads
+        return [draw() for draw in panels]
+    with ProcessPoolExecutor(processes, get_context("fork"), _to_draw.extend, (panels,)) as pool:
+        return list(pool.map(_draw, range(len(panels)), chunksize=4))
+
+
+def _draw(number: int) -> Panel:
+    return _to_draw[number]()
 
 
 def shows(view: DeviceSummary, chart: str) -> bool:

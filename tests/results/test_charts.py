@@ -1,6 +1,10 @@
 """Charts as files: what their elements are tagged with, and what they show."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -204,6 +208,36 @@ def test_a_users_matplotlib_settings_change_nothing(summary):
     before = chart_svg(summary, "latency")
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "svg.fonttype": "path"}):
         assert chart_svg(summary, "latency") == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems draw in one process")
+def test_processes_that_share_the_panels_draw_the_same():
+    script = """
+import os, sys
+from concurrent.futures import ProcessPoolExecutor
+from many_views import make_summary
+from kernels_bench_tools.chart import figure
+
+class Pool(ProcessPoolExecutor):
+    def __init__(self, *arguments):
+        print(arguments[0])
+        super().__init__(*arguments)
+
+summary, figure.ProcessPoolExecutor = make_summary(), Pool
+os.sched_getaffinity = lambda pid: {0, 1}
+alone = figure.chart_svg(summary, "latency")
+figure._WORTH_A_PROCESS = 1
+assert figure.chart_svg(summary, "latency") == alone
+"""
+    shared = str(Path(__file__).parents[1] / "shared")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": shared},
+    )
+
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
 def test_axes_and_texts_have_the_text_colour_of_the_page_or_of_the_readers_scheme(summary, svg):
