@@ -26,7 +26,7 @@ from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.records.build import FORWARD, has_other_code
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import record_files
-from kernels_bench_tools.records.model import ModelTasks, read_model_tasks
+from kernels_bench_tools.records.model import HUB_DEVICES, ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.results.views import view_of
 from kernels_bench_tools.text import (
@@ -41,7 +41,6 @@ from kernels_bench_tools.text import (
 )
 
 NOT_MEASURED, STALE = "not measured", "stale"
-_HUB_DEVICES = ("cuda", "rocm", "xpu")
 
 
 def list_notebooks(
@@ -204,9 +203,9 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
         print()
     if tasks.kernels and not phase:
         print_heading("kernels of the Hub that use_kernels=True takes, by device")
-        lines = [["layer or function", *_HUB_DEVICES]]
+        lines = [["layer or function", *HUB_DEVICES]]
         for name, devices in tasks.kernels.items():
-            lines.append([name, *(", ".join(devices.get(device, ["none"])) for device in _HUB_DEVICES)])
+            lines.append([name, *(", ".join(devices.get(device, ["none"])) for device in HUB_DEVICES)])
         _print_table(lines, whole={0})
         print()
     print(f"{tasks.model}, {tasks.parameters:,} parameters; configuration: {tasks.source}")

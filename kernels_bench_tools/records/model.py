@@ -32,6 +32,10 @@ REPLACEABLE_OPERATORS = OPERATORS - {"kv_store", "decoder_layer", "causal_lm"}
 """Those whose implementations ``kbt effect`` can measure in a model; a test compares them with ``models.replacement``."""
 
 
+HUB_DEVICES = ("cuda", "rocm", "xpu")
+"""Kinds of devices for which transformers' kernels of the Hub are shown."""
+
+
 class Called(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a module computes in a call, as a workload of an operator, without a name."""
 

@@ -17,7 +17,7 @@ from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun
 from kernels_bench_tools.records.codec import read_committed, read_effects, read_records
 from kernels_bench_tools.records.committed import EFFECTS, cell_owner
 from kernels_bench_tools.records.foreign import is_plain
-from kernels_bench_tools.records.model import model_and_framework
+from kernels_bench_tools.records.model import HUB_DEVICES, model_and_framework
 from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
 from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import CauseKind
@@ -487,6 +487,7 @@ def model_page(site: Site, key: str) -> str:
         operators=owners,
         urls={name: one.urls(page) for name, one in owners.items()},
         imports=model_imports(model),
+        hub_devices=HUB_DEVICES,
         imports_url=page.url(paths.model_file(key, "json")),
         calls_url=page.url(paths.model_file(key, "csv")),
         effects=effects_by_device(effects),

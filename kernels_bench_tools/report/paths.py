@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernels_bench_tools.records.build import IMPLEMENTATIONS, NotebookRun, operator_of
-from kernels_bench_tools.records.model import DERIVED, model_keys
+from kernels_bench_tools.records.model import DERIVED, model_files
 from kernels_bench_tools.text import slugify
 
 DEVICES = "devices/index.html"
@@ -78,7 +78,7 @@ def page_path(notebook: str) -> str:
 def is_generated(page: str) -> bool:
     """Whether a site path is that of a file that does not depend on a project's folders, except the front page."""
     fixed = {DEVICES, HIGHLIGHTING, METHOD, MODELS, REPORT, SELFCHECK, STATUS}
-    models = map(model_file, model_keys(DERIVED)) if page.startswith(f"{posixpath.dirname(MODELS)}/") else ()
+    models = map(model_file, model_files(DERIVED)) if page.startswith(f"{posixpath.dirname(MODELS)}/") else ()
     return page in {*fixed, *models} or posixpath.dirname(page) == posixpath.dirname(DEVICES)
 
 

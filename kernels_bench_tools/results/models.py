@@ -24,6 +24,8 @@ from kernels_bench_tools.records.model import (
     ModelTasks,
     Phase,
     derived_folder,
+    find_model,
+    model_files,
     model_keys,
     read_model_tasks,
 )
@@ -196,7 +198,7 @@ class Models:
 
     @cached_property
     def keys(self) -> list[str]:
-        return model_keys(DERIVED) if self.operators else []
+        return sorted(model_files(DERIVED)) if self.operators else []
 
     @cached_property
     def reports(self) -> Mapping[str, ModelReport]:
@@ -209,7 +211,7 @@ class Models:
         return {
             key: ModelReport(
                 tasks=read_model_tasks(key),
-                config=json.loads((CONFIGS / f"{key}.json").read_bytes()),
+                config=json.loads(find_model(CONFIGS, key).read_bytes()),
                 operators=self.operators.keys(),
                 measured=measured,
             )
@@ -330,9 +332,9 @@ def imports_of_models() -> Mapping[Module, Sequence[Module]]:
 
 
 def model_imports(model: ModelReport) -> dict[Module, Sequence[Module]]:
-    """Return what the class of a model uses, directly or through others, each module with its own."""
+    """Return what the class of a model uses, directly or through others, each module with its own; nothing of transformers'."""
     imports = imports_of_models()
-    top = next(task.module for task in model.tasks.phases[0].tasks if "" in task.paths)
+    top = next((task.module for task in model.tasks.phases[0].tasks if "" in task.paths), "")
     left = [module for module in imports if module.class_name == top]
     found: dict[Module, Sequence[Module]] = {}
     while left:

@@ -11,7 +11,7 @@ from markup import text_of
 
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model import DERIVED, RANKS, model_keys, read_model_tasks
+from kernels_bench_tools.records.model import DERIVED, RANKS, model_files, read_model_tasks
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.report.site import publish
@@ -175,13 +175,19 @@ def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page, fi
     found = {line[0]: line[1:] for line in lines}
 
     assert next(iter(found)) == "llama-3.2-1b"
-    assert sorted(found) == json.loads((site / "report.json").read_text())["models"] == model_keys(DERIVED)
+    assert (
+        sorted(found)
+        == json.loads((site / "report.json").read_text())["models"]
+        == sorted(model_files(DERIVED))
+    )
     assert found["llama-3.2-1b"][:3] == ["NVIDIA H200 2 of 36", "–", "1.24"]
     assert found["llama-3.1-8b"][0] == "–"
 
     page = read_page(site, "rms_norm/index.html")
     links = {url for _, url in page.references()}
-    assert {f"../models/{key}.html" for key in ("index", *model_keys(DERIVED))} <= links
+    # The norms of another model add 1 to their weight.
+    calling = [key for key in model_files(DERIVED) if key != "qwen3-next-80b-a3b"]
+    assert {f"../models/{key}.html" for key in ("index", *calling)} <= links
     assert "decode-1: RMSNorm with residual, batch 1, seq_len 1, hidden_dim 2048" in page.text
     assert find_flaws(site) == []
 
@@ -216,3 +222,17 @@ def test_a_projects_own_operator_has_models_only_if_it_has_their_workloads(tmp_p
     publish(tmp_path, build(), tmp_path / "site")
 
     assert (tmp_path / "site/models/index.html").exists() == shown
+
+
+def test_a_model_that_only_transformers_has_shows_which_kernels_of_the_hub_it_takes(site, read_page):
+    page = read_page(site, "models/falcon-mamba-7b.html")
+
+    (table,) = [one for one in page.elements("table") if "selective_scan_fn" in text_of(one)]
+    rows = [[text_of(cell) for cell in one] for one in table.iter("tr")]
+    both = "inference, training"
+    assert rows[0] == ["Layer or function", "cuda", "rocm", "xpu"]
+    assert {("RMSNorm", both, both, "inference"), ("selective_scan_fn", both, "none", both)} <= set(
+        map(tuple, rows)
+    )
+    assert "Import graph" not in page.text
+    assert json.loads((site / "models/falcon-mamba-7b.json").read_text())["modules"] == []
