@@ -357,10 +357,11 @@ def unmeasured(phases: Iterable[PhaseChoice], measurements: Measurements) -> lis
     return list(dict.fromkeys(it.operator for it in tasks if it.operator in measurements.summaries))
 
 
-def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
+def _worth_an_effect(tasks: Sequence[TaskChoice]) -> list[str]:
     """Return, for each operator, the chosen implementation that saves most; ``kbt effect`` takes one of an operator."""
     saved: dict[str, tuple[float, str]] = {}
-    for task in tasks:
+    # In a model of transformers only what a module computes inside is replaced, not its products.
+    for task in [task for task in tasks if ": " in task.module] or tasks:
         choice = task.choice
         if (
             choice

@@ -261,6 +261,21 @@ def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> N
     assert unmeasured([found], Measurements(summaries, H200)) == []
 
 
+def test_a_product_of_a_model_of_transformers_is_chosen_but_not_worth_an_effect() -> None:
+    sizes = {"function": "linear", "tokens": 1, "in_features": 4096, "out_features": 16384}
+    linear = {"name": "linear", "set": "default", "group": "Linear", **sizes, "dtype": "bfloat16"}
+    summaries = {
+        "matmul": summary_of("matmul", linear, torch=0.6, mine=0.1),
+        "rms_norm": summary_of("rms_norm", rms(1, 4096), torch=0.6, mine=0.1),
+    }
+    phase = read_model_tasks("falcon-mamba-7b").phase("decode-1")
+
+    found = choose_for_phase(phase, Measurements(summaries, H200))
+
+    assert {task.operator for task in found.tasks if task.choice} == {"matmul", "rms_norm"}
+    assert found.effect == ["rms_norm/mine"]
+
+
 def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() -> None:
     work = {"rms_norm": rms(1, 4096, "add_rms_norm"), "other": rms(7, 999)}
     summary = summary_of("rms_norm", *work.values(), torch=0.01, mine=0.005)
