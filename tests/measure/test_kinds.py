@@ -355,6 +355,12 @@ KINDS: dict[str, tuple[Any, ...]] = {
         lambda a, b: (a.float() @ b.float()).double(),
         lambda a, b: a @ b.float().double(),
     ),
+    "double precision, of which the result has less": (
+        operator(normal((32, 64), (64, 16), dtype=torch.float64), lambda a, b: (10 * (a @ b)).exp()),
+        lambda a, b: (10 * (a.flip(1) @ b.flip(0))).exp(),
+        lambda a, b: (10 * (a.float() @ b.float())).double().exp(),
+        lambda a, b: (10 * (a @ b.float().double())).exp(),
+    ),
     "named tuple": (
         operator(X, torch.frexp, Output("mantissa"), Output("exponent", dtype="int32")),
         torch.frexp,

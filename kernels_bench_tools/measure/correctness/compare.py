@@ -53,6 +53,8 @@ _FLOOR = 0.125
 
 _NO_TOLERANCE = 1e30
 """Ratios of integers, which must be equal, are larger: the factor says nothing."""
+_CHUNK = 2**24
+"""Elements that are rounded at once."""
 _UNEQUAL = 1e38
 """Ratio of an output that the operator's predicate does not accept."""
 
@@ -533,5 +535,8 @@ def _rounded(value: Any, seed: int, rounding: float) -> Any:
     if not isinstance(value, Tensor) or not eps_of(value.dtype):
         return value
     generator = torch.Generator(value.device).manual_seed(seed)
-    up = torch.randint(2, value.shape, generator=generator, device=value.device)
-    return value * (1 + rounding * (2 * up - 1))
+    moved = value.clone(memory_format=torch.contiguous_format)
+    for part in moved.view(-1).split(_CHUNK):  # of all weights it would take several times their memory
+        up = torch.randint(2, part.shape, generator=generator, device=value.device)
+        part.mul_(1 + rounding * (2.0 * up.double() - 1))
+    return moved

@@ -8,7 +8,7 @@ model, and so do sorted integers, such as where rows begin. Where elements may n
 inverse, the operator makes new inputs (``renew``), or entries of a batch change places.
 
 Between a change and its call no function in Python of other modules runs, and no method that an object may have of its own:
-an implementation could replace one, and compute its output there. ``tests/measure/test_input_sets.py`` looks for them.
+an implementation could replace one, and compute its output there.
 """
 
 from __future__ import annotations
