@@ -8,41 +8,30 @@ COMMIT = "0123456789" * 4
 
 
 @pytest.mark.parametrize(
-    ("text", "pin", "layer", "function"),
+    ("text", "place", "pin", "layer", "function"),
     [
-        ("a/b@3", "3", "", ""),
-        ("a/b@v3", "3", "", ""),
-        ("a/b@main", "main", "", ""),
-        ("a/b@v1.2.0", "v1.2.0", "", ""),
-        ("a/b@feature/new-one", "feature/new-one", "", ""),
-        (f"a/b@{COMMIT}", COMMIT, "", ""),
-        ("a/b@3:RMSNorm", "3", "RMSNorm", ""),
-        ("a/b@3.rms_norm", "3", "", "rms_norm"),
-        (f"a/b@{COMMIT}.rms_norm", COMMIT, "", "rms_norm"),
-        ("a/with.dots@3", "3", "", ""),
+        ("a/b@3", "a/b", "3", "", ""),
+        ("a/b@v3", "a/b", "3", "", ""),
+        ("a/b@main", "a/b", "main", "", ""),
+        ("a/b@v1.2.0", "a/b", "v1.2.0", "", ""),
+        ("a/b@feature/new-one", "a/b", "feature/new-one", "", ""),
+        (f"a/b@{COMMIT}", "a/b", COMMIT, "", ""),
+        ("a/b@3:RMSNorm", "a/b", "3", "RMSNorm", ""),
+        ("a/b@3.rms_norm", "a/b", "3", "", "rms_norm"),
+        (f"a/b@{COMMIT}.rms_norm", "a/b", COMMIT, "", "rms_norm"),
+        ("a/with.dots@3", "a/with.dots", "3", "", ""),
+        ("./path", "./path", "", "", ""),
+        ("../my.kernels/one", "../my.kernels/one", "", "", ""),
+        ("/some/path:Layer", "/some/path", "", "Layer", ""),
+        ("./path.function", "./path", "", "", "function"),
+        ("./", "./", "", "", ""),
     ],
 )
-def test_references_are_parsed(text: str, pin: str, layer: str, function: str) -> None:
+def test_references_are_parsed(text: str, place: str, pin: str, layer: str, function: str) -> None:
     reference = parse_reference(text)
 
-    assert reference.repo == text.partition("@")[0]
+    assert place == (reference.folder if text.startswith((".", "/")) else reference.repo)
     assert (reference.pin, reference.layer, reference.function) == (pin, layer, function)
-
-
-@pytest.mark.parametrize(
-    ("text", "folder", "layer", "function"),
-    [
-        ("./path", "./path", "", ""),
-        ("../my.kernels/one", "../my.kernels/one", "", ""),
-        ("/some/path:Layer", "/some/path", "Layer", ""),
-        ("./path.function", "./path", "", "function"),
-        ("./", "./", "", ""),
-    ],
-)
-def test_folder_references_are_parsed(text: str, folder: str, layer: str, function: str) -> None:
-    reference = parse_reference(text)
-
-    assert (reference.folder, reference.layer, reference.function) == (folder, layer, function)
 
 
 def test_the_keyword_forms_mean_the_same() -> None:

@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.modes import in_mode, start_autograd
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
-from kernels_bench_tools.records.record import REJECTING, Status
+from kernels_bench_tools.records.record import Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
@@ -45,14 +45,6 @@ class SlowForward(torch.autograd.Function):
 def tried(function: Callable[..., Any], mode: str) -> Trial:
     start_autograd("cpu")
     return attempt(LAYER_NORM, function, replace(WORKLOAD, name=f"w_{mode}", mode=mode), mode=mode)
-
-
-@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_torchs_gradients_are_correct(mode: str) -> None:
-    trial = tried(torch_layer_norm, mode)
-
-    assert trial.status is Status.OK, trial.failure
-    assert not REJECTING & set(trial.flags)
 
 
 def test_a_wrong_forward_pass_before_a_right_backward_pass_is_incorrect() -> None:
