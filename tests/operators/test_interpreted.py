@@ -7,6 +7,10 @@ import pytest
 from implementations import ROOT, code_of, options_of
 
 PRELUDE = """
+import pytest
+from kernels_bench_tools.measure.operator import tensors_of
+
+torch.manual_seed(0)
 options = eval(sys.argv[3])
 options.pop("kernels", "")
 only = options.pop("only", None)
@@ -23,8 +27,16 @@ def right(dtype, hard=True, may=(), **sizes):
         assert set(verdict.flags) <= {*may}, (case, verdict.flags)
 
 
+@torch.no_grad()
+def same(arguments, *tiles):
+    for tile in tiles:
+        for found, expected in zip(*(tensors_of(kernel(*arguments, **one)) for one in ({"tile": tile}, {}))):
+            torch.testing.assert_close(found.float(), expected.float(), rtol=2e-6, atol=2e-6)
+
+
 """
-"""Defines ``right``: whether the smoke workloads, in this type and with other sizes, are right, edge cases too if ``hard``."""
+"""Defines ``right``: whether the smoke workloads, in this type and with other sizes, are right, edge cases too if ``hard``; and
+``same``: whether whoever pins the kernel's configuration gets the same result."""
 ON_SMOKE = 'right("float16")\n'
 """What those without a script of their own are tried on: edge cases in the type with the smallest range."""
 ACTIVATION = """
@@ -58,8 +70,8 @@ SCRIPTS: dict[str, str] = {
     "triton_gated_rms_norm": 'right("float16", seq_len=5)',
     "triton_selective_scan": SCANNED + ON_SMOKE,
     "triton_ssd_scan": SCANNED + 'right("float16", may={"precision"})',
-    "triton_gelu": ACTIVATION,
-    "triton_swiglu": ACTIVATION,
+    "triton_gelu": ACTIVATION + 'same((torch.randn(3, 769), "tanh"), (256, 1), (4096, 8))',
+    "triton_swiglu": ACTIVATION + "same((torch.randn(3, 768),), (1, 128, 1), (2, 64, 2))",
     "triton_causal_conv1d": """
 import warnings
 
@@ -67,6 +79,7 @@ warnings.simplefilter("ignore")
 right("float16")
 right("float32", batch=3, dim=5, seq_len=1, width=3, activation="none")
 right("bfloat16", may={"precision"}, batch=2, dim=2, seq_len=1030, width=5, activation="none")
+same((torch.randn(2, 3, 40), torch.randn(3, 4), torch.randn(3), "silu"), (32, 1))
 """,
     "triton_model": """
 from kernels_bench_tools.measure.correctness.compare import compare
@@ -77,25 +90,12 @@ with torch.no_grad():
     compare(kernel(inputs[0].clone(), *inputs[1:]), operator, inputs).require_correct()
 """,
     "triton_cross_entropy": """
-torch.set_grad_enabled(False)
-
-
-def examine(workload, hard):
-    of = operator.for_workload(workload)
-    verdict = judge(of if hard else replace(of, edge_cases=no_edge_cases), workload, kernel)
-    assert verdict.corr["error_over_baseline"] < 2, verdict.corr
-
-
 # The backward pass is in test_backward.
-for workload in workloads:
-    for dtype in ("float32", "float16"):
-        # Edge cases in the type with the smallest range; the vectors of float32 are half as wide.
-        examine(replace(workload, dtype=dtype), hard=dtype == "float16")
-    # One token, whose row several programs share, and a few that have one each.
-    for tokens, vocabulary in ((1, 40001), (3, 20000)):
-        axes = {**workload.axes, "tokens": tokens, "vocabulary": vocabulary}
-        examine(replace(workload, axes=axes), hard=tokens == 1)
-
+right("float16")
+right("float32", False)  # whose vectors are half as wide
+# One token, whose row several programs share, and a few that have one each.
+right("float32", tokens=1, vocabulary=40001)
+right("float32", False, tokens=3, vocabulary=20000)
 logits, target = torch.randn(6, 3000), torch.randint(3000, (6,))
 target[1] = -100
 expected = operator.for_workload(operator.workloads("smoke")[1]).reference(logits.double(), target)
@@ -108,6 +108,9 @@ masked[:, :2500] = float("-inf")  # whole vectors, at the start of a row
 target = torch.tensor([2600, 2999])
 found = kernel(masked, target)
 torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, target, reduction="none"))
+logits, target = torch.randn(3, 3000), torch.tensor([5, -100, 2999])
+same((logits, target), (64, 4, 2), (128, 4, 1))
+same((logits, target, True), (64, 4, 2))
 """,
     "triton_embedding": """
 right("float32")
@@ -128,6 +131,7 @@ right("float32", seq_len=33, kv_len=33, head_dim=16)
 right("float16", seq_len=70, kv_len=70, heads=4, head_dim=32, causal=True)
 right("float16", seq_len=3, kv_len=600, heads=4, causal=True)
 right("float32", seq_len=1, kv_len=530, kv_heads=1, head_dim=32)
+same([torch.randn(1, 40, 2, 16) for _ in range(3)] + [True], (16, 32, 4, 1), (32, 16, 4, 1))
 """,
     "triton_fp8_gemm": """
 from kernels_bench_tools.operators.fp8_gemm import torch_linear
@@ -161,16 +165,21 @@ right("bfloat16")
 right("float32", False, tokens=130, hidden_dim=520)
 workloads = workloads[:1]
 right("bfloat16", False, tokens=2, hidden_dim=17000)  # rows longer than a program's registers
+same((torch.randn(5, 256), 1, 128), (2, 128, 2))
 """,
     "triton_kv_store": """
 for dtype, cell.MOST_COLUMNS in (("float32", 1024), ("bfloat16", 16)):
     right(dtype)
 """,
     "triton_layer_norm": """
+row = torch.randn(769)
+same((torch.randn(3, 769), row, row), (1, 1, 1024, True, 2), (2, 4, 256, True, 1), (2, 7, 128, False, 1))
 right("float32", seq_len=4)
 # Rows of all lengths; from 32769 numbers on they are read in chunks.
-for dtype, *rows in (("bfloat16", 2, 769), ("float32", 300, 12), ("bfloat16", 2, 16384), ("float32", 2, 33000)):
-    right(dtype, False, batch=1, seq_len=rows[0], hidden_dim=rows[1])
+for dtype, seq_len, columns in (
+    ("bfloat16", 2, 769), ("float32", 300, 12), ("bfloat16", 2, 16384), ("float32", 2, 33000)
+):
+    right(dtype, False, batch=1, seq_len=seq_len, hidden_dim=columns)
 """,
     "triton_paged_attention": """
 for dtype, cell.TOKENS_PER_SPLIT, step in (("float32", 256, 16), ("float16", 16, 16)):
@@ -180,6 +189,13 @@ for dtype, cell.TOKENS_PER_SPLIT, step in (("float32", 256, 16), ("float16", 16,
     "triton_rms_norm": """
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 
+row, long = torch.randn(769), torch.randn(20000)
+tiles = (1, 1, 1024, True, 2), (2, 4, 256, True, 1), (2, 4, 256, False, 1)
+same((torch.randn(3, 769), row), *tiles)
+same((torch.randn(3, 769), row, torch.randn(3, 769)), *tiles)
+same((torch.randn(1, 20000), long), (1, 5, 4096, False, 2))
+with pytest.raises(ValueError, match="a row of 20000 has more than 4 parts of 4096"):
+    kernel(torch.randn(1, 20000), long, tile=(1, 4, 4096, True, 2))
 # Few rows: the interpreter takes a millisecond for each line of each program, and a row is a program.
 right("float16", seq_len=4)
 right("float32", False, batch=1, seq_len=2, hidden_dim=34000)
@@ -207,6 +223,17 @@ for shape in ((4, 769), (9, 2100)):  # with a residual, whose own gradient joins
         torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 """,
     "triton_rotary": """
+heads, angle = (torch.randn(2, 3, 4, 32), torch.randn(2, 3, 2, 32)), torch.randn(3, 16)
+given = (*heads, angle.cos(), angle.sin())
+same(given, (2, 1), (1, 4))
+expected = kernel(*given)
+found = kernel(*given, in_place=True)
+assert [value.data_ptr() for value in found] == [value.data_ptr() for value in heads]
+assert all(map(torch.equal, found, expected))
+with pytest.raises(ValueError, match="side by side"):
+    kernel(heads[0].mT, *given[1:], in_place=True)
+with pytest.raises(ValueError, match="need a gradient"):
+    kernel(heads[0].clone().requires_grad_(), *given[1:], in_place=True)
 right("float32", seq_len=3, heads=12, kv_heads=3, head_dim=80)
 right("bfloat16", False, seq_len=3)
 cell.PAIRS_PER_PROGRAM = 128
