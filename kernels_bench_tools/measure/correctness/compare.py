@@ -496,12 +496,12 @@ def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Te
         if type(value) not in (Tensor, Parameter):
             subject = f"{name} is a" if name else "it returned"
             raise WrongResultError(f"{subject} {type(value).__name__}, expected a tensor")
-        owner = f"{name}: its" if name else "its"
-        for attribute, expected in (("dtype", operator.dtype_of(kind, inputs)), ("device", inputs[0].device)):
-            if getattr(value, attribute) != expected:
-                raise WrongResultError(
-                    f"{owner} {attribute} is {getattr(value, attribute)}, expected {expected}"
-                )
+        owner, dtype = f"{name}: its" if name else "its", operator.dtype_of(kind, inputs)
+        if value.dtype != dtype:
+            said = f"{owner} dtype is {value.dtype}, expected {dtype}"
+            raise WrongResultError(f"{said}, as `outputs` of the operator says")
+        if value.device != inputs[0].device:
+            raise WrongResultError(f"{owner} device is {value.device}, expected {inputs[0].device}")
     return found
 
 
