@@ -206,7 +206,7 @@ class ModuleProblem:
 
         def prepared(*parameters: Any) -> tuple[Any, ...]:
             *weights, seed = parameters
-            device = weights[0].device if weights else self._device()
+            device = weights[0].device if weights else torch_device()
             module = self._made(seed, device, make)
             own = _state(module)
             given = {name: value for name, value in zip(self._weights, weights, strict=True) if name in own}
@@ -217,9 +217,6 @@ class ModuleProblem:
             return (module, *[None] * (len(parameters) - 1))
 
         return prepared
-
-    def _device(self) -> torch.device:
-        return torch.device(torch_device())
 
     def call(self, *inputs: Any) -> Any:
         """Call what was prepared: it is in the place of the first parameter."""

@@ -208,15 +208,19 @@ def _code_digest_of(files: tuple[bytes, ...]) -> str:
 
 
 @cache
-def harness_version() -> str:
-    """Return the version of this package; empty if it is run from a checkout that is not installed."""
-    # Imported here because it is slow and only cells need it.
+def installed_version(package: str) -> str:
+    """Return the version of a package; empty if it is not installed, as of a checkout or a copy without metadata."""
+    # Imported here because it is slow and few processes need it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("kernels-bench-tools")
+        return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def harness_version() -> str:
+    return installed_version("kernels-bench-tools")
 
 
 class Job(msgspec.Struct, kw_only=True):

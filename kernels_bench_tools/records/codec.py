@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.records.build import RANDOM
-from kernels_bench_tools.records.committed import Owner, effect_owner, read_unlinked, record_owner
+from kernels_bench_tools.records.committed import Owner, read_unlinked
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import decode_foreign
 from kernels_bench_tools.records.record import (
@@ -137,14 +137,15 @@ def read_committed(
     path: Path, operator: str, where: str = "", on_problem: Callable[[RecordError], None] | None = None
 ) -> list[Record]:
     """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, checked against the path; see :func:`read_records`."""
-    return read_records(path, where, on_problem, record_owner(path, operator))
+    return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
 
 
 def read_effects(
     path: Path, where: str = "", on_problem: Callable[[RecordError], None] | None = None
 ) -> list[Record]:
     """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, checked against the path; see :func:`read_records`."""
-    return read_records(path, where, on_problem, effect_owner(path))
+    owner = Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
+    return read_records(path, where, on_problem, owner)
 
 
 def _raise(error: RecordError) -> None:

@@ -98,16 +98,6 @@ def cell_owner(notebook: str, device: Device) -> Owner:
     return Owner(operator_of(notebook), PurePosixPath(notebook).stem, devices, device)
 
 
-def record_owner(path: Path, operator: str) -> Owner:
-    """Return what the records of ``records/DEVICE/IMPLEMENTATION.jsonl`` have to be of."""
-    return Owner(operator, path.stem, [path.parent.name])
-
-
-def effect_owner(path: Path) -> Owner:
-    """Return what the records of ``effects/DEVICE/MODEL/NAME.jsonl`` have to be of."""
-    return Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
-
-
 def record_file(operator: Path, device: str, implementation: str) -> Path:
     """Return the committed file of an implementation, in the operator's folder."""
     return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"

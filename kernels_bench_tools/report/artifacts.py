@@ -39,16 +39,8 @@ _ATTRIBUTES = {
     "use": {"href", "x", "y", *_LOOK},
 }
 _CLASSES = re.compile(r"panel|(band|failed|series|legend-label) \1--[\w-]+")
-_PAINTING = {
-    *("fill", "fill-opacity", "font-size", "font-weight", "opacity", "stroke", "stroke-dasharray"),
-    *(
-        "stroke-dashoffset",
-        "stroke-linecap",
-        "stroke-linejoin",
-        "stroke-opacity",
-        "stroke-width",
-        "text-anchor",
-    ),
+_PAINTING = {"fill", "fill-opacity", "font-size", "font-weight", "opacity", "stroke", "text-anchor"} | {
+    f"stroke-{kind}" for kind in ("dasharray", "dashoffset", "linecap", "linejoin", "opacity", "width")
 }
 
 

@@ -24,6 +24,7 @@ _ARTIFACT_RULES = [
 """Without links, images and HTML: a cell must not add those to a page."""
 _DARK, _LIGHT = "github-dark", "default"
 """Styles of Pygments."""
+_FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True)
 
 
 def replace_tags(markdown: MarkdownIt, tags: Mapping[str, str]) -> None:
@@ -50,7 +51,7 @@ def highlighted(code: str, language: str = "python") -> Markup:
     if lexer is None:
         return Markup.escape(code)
     # Pygments escapes the code.
-    return Markup(highlight(code, lexer, _formatter()))  # noqa: S704
+    return Markup(highlight(code, lexer, _FORMATTER))  # noqa: S704
 
 
 @cache
@@ -59,11 +60,6 @@ def _lexer(language: str) -> Lexer | None:
         return get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         return None
-
-
-@cache
-def _formatter() -> HtmlFormatter[str]:
-    return HtmlFormatter(nowrap=True)
 
 
 def highlight_styles() -> str:

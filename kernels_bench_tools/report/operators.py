@@ -159,12 +159,8 @@ class OperatorReport:
         """The notebook of each implementation that the project still has."""
         return {implementation_id(notebook): notebook for notebook in self.implementations}
 
-    def records_of(self, notebook: NotebookRun) -> list[Path]:
-        name = f"{implementation_id(notebook)}.jsonl"
-        return [file for file in self.record_files if file.name == name]
-
     def urls(self, page: Page) -> dict[str, str]:
-        names = [*self.notebooks, *(row.implementation for view in self.views for row in view.rows)]
+        names = [*self.notebooks, *(row.implementation for _, row in self.rows)]
         found = {name: self.notebook_of(name) for name in names}
         return {name: page.url(page_path(one.path)) for name, one in found.items() if one}
 
@@ -176,15 +172,13 @@ class OperatorReport:
         """Ids of its devices and views, which are the same on every page that shows them."""
         return {view.device.slug for view in self.views} | {view_slug(view) for view in self.views}
 
-    def rows(self, implementation: str) -> list[ViewRow]:
-        return [
-            (view, row) for view in self.views for row in view.rows if row.implementation == implementation
-        ]
+    @cached_property
+    def rows(self) -> list[ViewRow]:
+        return [(view, row) for view in self.views for row in view.rows]
 
     def rows_of(self, notebook: NotebookRun) -> list[ViewRow]:
         """Return the rows of all implementations that a notebook measures, view by view."""
-        rows = [(view, row) for view in self.views for row in view.rows]
-        return [(view, row) for view, row in rows if self.notebook_of(row.implementation) is notebook]
+        return [pair for pair in self.rows if self.notebook_of(pair[1].implementation) is notebook]
 
     def notebook_of(self, implementation: str) -> NotebookRun | None:
         """Return the notebook of an implementation; one with several cells measures several."""
@@ -193,19 +187,18 @@ class OperatorReport:
     @cached_property
     def _shared_notebooks(self) -> dict[str, NotebookRun]:
         by_path = {notebook.path: notebook for notebook in self.implementations}
-        rows = [row for view in self.views for row in view.rows]
-        paths = {row.implementation: row.provenance.notebook for row in rows}
+        paths = {row.implementation: row.provenance.notebook for _, row in self.rows}
         return {name: by_path[path] for name, path in paths.items() if path in by_path}
 
     @property
     def entries(self) -> list[Implementation]:
         """All implementations: the fastest of the first view first, those without results last."""
-        rows = [row for view in self.views for row in view.rows]
-        ranked = [row.implementation for row in rows if row.rank is not None]
-        names = dict.fromkeys([*ranked, *(row.implementation for row in rows)])
+        rows = grouped((row.implementation, (view, row)) for view, row in self.rows)
+        ranked = [row.implementation for _, row in self.rows if row.rank is not None]
+        names = dict.fromkeys([*ranked, *rows])
         shown = {notebook.path for name in names if (notebook := self.notebook_of(name))}
         names |= {name: None for name, notebook in self.notebooks.items() if notebook.path not in shown}
-        return [Implementation(name, self.notebook_of(name), self.rows(name)) for name in names]
+        return [Implementation(name, self.notebook_of(name), rows.get(name, [])) for name in names]
 
 
 def implementation_id(notebook: NotebookRun) -> str:

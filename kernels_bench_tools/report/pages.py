@@ -380,9 +380,10 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         cell_views=views,
         devices=measured,
         absent=[one[0].name for one in found if one not in measured],
-        titles={row.implementation: row.title for view in operator.views for row in view.rows},
+        titles={row.implementation: row.title for _, row in operator.rows},
         details=device_details(
-            operator.records_of(notebook), [one.file for one in views.artifacts if one.suffix == "jsonl"]
+            [file for file in operator.record_files if file.stem == name],
+            [one.file for one in views.artifacts if one.suffix == "jsonl"],
         ),
         effects=_measured_in(site, page, operator, name),
         commands=commands,

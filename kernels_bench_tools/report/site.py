@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.records.build import BuildRun, NotebookRun
+from kernels_bench_tools.records.build import BuildRun, NotebookRun, installed_version
 from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
@@ -101,14 +100,7 @@ def program_key() -> str:
         *(file for pattern in patterns for file in package.glob(pattern)),
     ]
     contents = [file.name.encode() + b"\n" + file.read_bytes() for file in sorted(files)]
-    return digest(*contents, *map(_version, _LIBRARIES))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # a copy without metadata
-        return ""
+    return digest(*contents, *map(installed_version, _LIBRARIES))
 
 
 def publish(

@@ -147,11 +147,9 @@ class EffectSummary(msgspec.Struct, kw_only=True):
         )
 
 
-def read_effect(path: Path, phase: str = "") -> EffectSummary | None:
-    """Return the summary of a file of :func:`read_effects`, or of one phase; None if no line of it can be used."""
+def read_effect(path: Path) -> EffectSummary | None:
+    """Return the summary of a file of :func:`read_effects`; None if no line of it can be used."""
     records = read_effects(path, on_problem=ignore)
-    if phase:
-        records = [record for record in records if record.effect and record.effect.phase == phase]
     measured = [(record, record.effect) for record in records if record.effect]
     first = next((record for record, _ in measured), records[0] if records else None)
     if first is None or first.device is None:

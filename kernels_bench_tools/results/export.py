@@ -21,11 +21,7 @@ from kernels_bench_tools.records.summary import (
     Verdict,
     results_of,
 )
-from kernels_bench_tools.results.metrics import (
-    csv_metrics,
-    shown_metrics,
-    speedup_with_interval,
-)
+from kernels_bench_tools.results.metrics import csv_metrics, shown_metrics, speedup_with_interval
 from kernels_bench_tools.results.views import axis_names, axis_title
 from kernels_bench_tools.text import MISSING, plural, table, times, wrapped
 

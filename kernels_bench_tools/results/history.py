@@ -223,11 +223,6 @@ class Step:
         """The times before and after, as far as they are known."""
         return [side.estimate for side in (self.before, self.after) if side and side.estimate]
 
-    @property
-    def is_one_measurement(self) -> bool:
-        old, new = self.before, self.after
-        return bool(old and new and (old.status, old.estimate) == (new.status, new.estimate))
-
     def order(self) -> tuple[int, RowName]:
         """The most important change first."""
         return list(ChangeKind).index(self.kind), self.row
@@ -325,9 +320,12 @@ def compare_rows(
     before: Mapping[RowName, Measured], after: Mapping[RowName, Measured], history: Iterable[Step]
 ) -> list[Step]:
     """Return the rows with a time that two states have, judged and in order, without what is the same measurement."""
-    steps = [Step(row, before.get(row), after.get(row)) for row in before.keys() | after.keys()]
-    new = [step for step in steps if step.times and not step.is_one_measurement]
-    return sorted(judge(new, history), key=Step.order)
+    steps = []
+    for row in before.keys() | after.keys():
+        old, new = before.get(row), after.get(row)
+        if not (old and new) or (old.status, old.estimate) != (new.status, new.estimate):
+            steps.append(Step(row, old, new))
+    return sorted(judge([step for step in steps if step.times], history), key=Step.order)
 
 
 def _chance(step: Step) -> float:

@@ -40,7 +40,8 @@ class Metric(NamedTuple):
     file: bool = True
     """Whether its chart is also a file; if not, only a page draws it, in the panel of the view."""
     applies: Callable[[Point], bool] = lambda _: True
-    interval: Callable[[Point], tuple[float | None, float | None]] = lambda _: (None, None)
+    interval: Callable[[Point], tuple[float | None, float | None]] | None = None
+    """None for the one that the point has by its name."""
     lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
     log_from: float = 10.0
     """The axis is logarithmic where the largest number is at least this many times the smallest."""
@@ -67,7 +68,8 @@ class Metric(NamedTuple):
     def estimate(self, point: Point) -> Estimate | None:
         """Return number and interval for a chart; None if the point did not pass or has no number."""
         value = point.value(self.name) if has_passed(point) else None
-        return None if value is None else Estimate.of(value, *self.interval(point))
+        ends = self.interval(point) if self.interval else point.interval(self.name)
+        return None if value is None else Estimate.of(value, *ends)
 
     def print(self, point: Point) -> str:
         if self.text is not None:
@@ -160,11 +162,18 @@ def _timing(record: Record, name: str) -> Timing | None:
 
 
 def _quantity(name: str) -> Callable[[Record], float | None]:
-    def value(record: Record) -> float | None:
-        timing = _timing(record, name)
-        return timing.p50 if timing else None
+    return lambda record: timing.p50 if (timing := _timing(record, name)) else None
 
-    return value
+
+def _beside(name: str, title: str, csv: str, description: str) -> Metric:
+    """Return a time besides the median, which has a chart on pages only."""
+    return Metric(
+        *(f"{name}_ms", title, "ms", "lower", _quantity(name), name),
+        file=False,
+        csv=csv,
+        ranking=False,
+        description=description,
+    )
 
 
 def _of_rate(name: str) -> Callable[[Point], tuple[float | None, float | None]]:
@@ -230,7 +239,6 @@ def _fraction_text(point: Point) -> str:
 
 LATENCY = Metric(
     *("p50_ms", "Latency", "ms", "lower", lambda it: it.lat_ms and it.lat_ms.p50, "latency"),
-    interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
     text=_latency_text,
     csv="",
     ranking=False,
@@ -281,41 +289,24 @@ FRACTION = Metric(
     "a matmul of the same type. At 1, only less work is faster.",
 )
 
-HOST_SUBMIT = Metric(
-    *("host_submit_ms", "Host submit", "ms", "lower", _quantity("host_submit"), "host_submit"),
-    file=False,
-    interval=lambda point: point.interval("host_submit_ms"),
-    csv="Host Submit (ms)",
-    ranking=False,
-    description="The time that the calling thread needs to submit one call while the device is busy: median over several "
+HOST_SUBMIT = _beside(
+    *("host_submit", "Host submit", "Host Submit (ms)"),
+    "The time that the calling thread needs to submit one call while the device is busy: median over several "
     "processes, with its 95 % interval. Calls that take less time on the device than this leave the device idle.",
 )
-END_TO_END = Metric(
-    *("e2e_ms", "End to end", "ms", "lower", _quantity("e2e"), "e2e"),
-    file=False,
-    interval=lambda point: point.interval("e2e_ms"),
-    csv="End to End (ms)",
-    ranking=False,
-    description="The time from a call on an idle device until the device is done, caches warm: median over several processes, "
+END_TO_END = _beside(
+    *("e2e", "End to end", "End to End (ms)"),
+    "The time from a call on an idle device until the device is done, caches warm: median over several processes, "
     "with its 95 % interval. It contains the host's time to submit the call.",
 )
-HOST_TIMES = (HOST_SUBMIT, END_TO_END)
-BACK_TO_BACK = Metric(
-    *("back_to_back_ms", "Back to back", "ms", "lower", _quantity("back_to_back"), "back_to_back"),
-    file=False,
-    interval=lambda point: point.interval("back_to_back_ms"),
-    csv="Back to Back (ms)",
-    ranking=False,
-    description="The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
+BACK_TO_BACK = _beside(
+    *("back_to_back", "Back to back", "Back to Back (ms)"),
+    "The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
     "is by the clock of the process that judges, and contains about 1 us between two kernels.",
 )
-SUSTAINED = Metric(
-    *("sustained_ms", "Sustained", "ms", "lower", _quantity("sustained"), "sustained"),
-    file=False,
-    interval=lambda point: point.interval("sustained_ms"),
-    csv="Sustained (ms)",
-    ranking=False,
-    description="The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: what a "
+SUSTAINED = _beside(
+    *("sustained", "Sustained", "Sustained (ms)"),
+    "The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: what a "
     "loaded device, whose clocks are lower, takes for it. The host's time is in it where that is longer.",
 )
 ENERGY = Metric(
@@ -344,7 +335,6 @@ METRICS: tuple[Metric, ...] = (
         ranking=False,
     ),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
-    *HOST_TIMES,
-    *(BACK_TO_BACK, SUSTAINED, ENERGY),
+    *(HOST_SUBMIT, END_TO_END, BACK_TO_BACK, SUSTAINED, ENERGY),
     Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
 )

@@ -110,17 +110,14 @@ def axis_names(workloads: Iterable[WorkloadSummary]) -> list[str]:
 def in_order(workloads: Sequence[WorkloadSummary]) -> list[WorkloadSummary]:
     """Return the workloads sorted by their axes; settings such as ``causal`` before sizes, or lines would zigzag."""
     names = axis_names(workloads)
-    sizes = [name for name in names if any(not _is_setting(each.axes.get(name)) for each in workloads)]
+    values = {name: [each.axes.get(name) for each in workloads] for name in names}
+    sizes = [name for name in names if not all(isinstance(it, bool | str | None) for it in values[name])]
     order = [name for name in names if name not in sizes] + sizes
 
     def key(workload: WorkloadSummary) -> tuple[Any, ...]:
         return *(_rank(workload.axes.get(name)) for name in order), workload.dtype, workload.name
 
     return sorted(workloads, key=key)
-
-
-def _is_setting(value: Any) -> bool:
-    return value is None or isinstance(value, bool | str)
 
 
 def _rank(value: Any) -> tuple[int, float, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from kernels_bench_tools.records.build import installed_version
 from kernels_bench_tools.records.device import Device, cpu_device, cuda_device, query_gpu
 from kernels_bench_tools.records.record import Environment
 
@@ -68,7 +69,7 @@ def imported_packages() -> dict[str, str]:
         if module in imported
         for distribution in distributions
     }
-    return {name: _version(name) for name in sorted(names)}
+    return {name: installed_version(name) for name in sorted(names)}
 
 
 def describe_affinity() -> str:
@@ -90,14 +91,6 @@ def gpu_uuid(device: str) -> str:
         return ""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return f"GPU-{uuid}" if uuid is not None else ""
-
-
-@cache
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def since_process_start_ms() -> float | None:
