@@ -203,3 +203,19 @@ def test_two_implementations_can_be_compared_and_the_link_brings_it_back(open_co
     page.reload()
     expect(place).to_contain_text("were not both measured in the view AMD EPYC, 2 cores")
     assert opened.messages == []
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_link_to_a_folded_view_opens_it(open_many, scripts):
+    page = open_many(java_script_enabled=scripts).goto(OPERATOR)
+    table = page.locator("#nvidia-h200-gelu-large table.ranking")
+    expect(table).to_be_hidden()
+    choose_view(page, "nvidia-h200-gelu-large")
+    expect(table).to_be_visible()
+    expect(page.locator("#nvidia-h200-gelu-decode table.ranking")).to_be_hidden()
+
+
+def test_a_link_from_the_front_page_opens_the_view_that_it_speaks_of(open_many):
+    page = open_many().goto("index.html")
+    page.get_by_role("link", name="GELU · default").first.click()
+    expect(page.locator("#nvidia-h200-gelu-default table.ranking")).to_be_in_viewport()

@@ -1,5 +1,6 @@
 """A hub, a cache and clean processes for every test of hub kernels; nothing leaves this machine."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import pytest
 # The kit is no part of the package, and tests are no package.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kit import KERNEL, FakeHub, Outcome, Processes, make_kernel, seed_cache
+from kit import KERNEL, FakeHub, Outcome, Processes, make_kernel
 
 sys.path.pop(0)
 
@@ -33,9 +34,13 @@ class Place:
         """Make a kernel's repository in ``folder``."""
         return make_kernel(self.folder / folder, **options)
 
-    def seed(self, kernel: Path, *refs: str, repo: str = KERNEL, **options: Any) -> Path:
-        """Put a kernel into the cache."""
-        return seed_cache(self.cache, repo, kernel, refs or ("v1",), **options)
+    def seed(self, kernel: Path, *refs: str) -> Path:
+        """Put a kernel into the cache, as downloads leave it, at a commit that ``refs`` name; return its snapshot."""
+        root, commit = self.cache / f"kernels--{self.repo.replace('/', '--')}", "c0ffee" * 6 + "0000"
+        for ref in refs or ("v1",):
+            (root / "refs").mkdir(parents=True, exist_ok=True)
+            (root / "refs" / ref).write_text(commit)
+        return Path(shutil.copytree(kernel, root / "snapshots" / commit))
 
     def variables(self, **more: str) -> dict[str, str]:
         """Return what a process here needs in its environment."""

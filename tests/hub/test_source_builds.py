@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.source import BUILD, NOARCH, build_source, make_source, variant_of
 from projects import commit_all, git, run_kbt
 
 from kernels_bench_tools.cli import hub
@@ -20,12 +21,6 @@ from kernels_bench_tools.hub.source import CudaGeneral, read_source
 from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.records.hub import BuildRequest
 from kernels_bench_tools.records.record import Status
-
-# The kit is no part of the package, and tests are no package.
-sys.path.insert(0, str(Path(__file__).parent))
-from kit.source import BUILD, NOARCH, build_source, make_source, variant_of
-
-sys.path.pop(0)
 
 Place = Any
 SCALE = "kernels-community/scale@1"

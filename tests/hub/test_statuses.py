@@ -45,6 +45,10 @@ def published(**options: Any) -> Callable[[Place], None]:
     return lambda place: place.hub.publish(place.repo, place.make(**options), "v1")
 
 
+def untrusted(place: Place) -> None:
+    place.hub.publish("some-org/scale", place.make(), "v1")
+
+
 def close(place: Place) -> None:
     place.seed(place.make(), "v2")  # of another version
     place.hub.close()
@@ -78,6 +82,7 @@ CASES: list[tuple[HubStatus, Callable[[Place], object], Any, dict[str, str], tup
     (HubStatus.HUB_ERROR, answers("429"), "@1", {}, ("HTTP 429",)),
     (HubStatus.HUB_ERROR, answers("nonsense"), "@1", {}, ()),
     (HubStatus.UNTRUSTED_PUBLISHER, nothing, {"reference": "a-person/scale@1"}, {}, ("a-person",)),
+    (HubStatus.UNTRUSTED_PUBLISHER, untrusted, {"reference": "some-org/scale@1"}, {}, ("some-org",)),
     *((HubStatus.NOT_IN_CACHE, nothing, pin, OFFLINE, (pin,)) for pin in ("@1", "@main", f"@{COMMIT}")),
     (HubStatus.NOT_IN_CACHE, lambda place: place.seed(place.make(), "v2"), "@1", OFFLINE, ("v2",)),
     (HubStatus.CACHE_INCOMPLETE, offline_without("layers.py"), "@1", OFFLINE, ("layers.py",)),
@@ -162,18 +167,12 @@ def test_a_request_has_its_status_and_a_reason_of_one_line(
         assert not outcome.imported
     if status in {HubStatus.DISABLED, HubStatus.NOT_IN_CACHE}:
         assert place.hub.log == []
+    if status is HubStatus.UNTRUSTED_PUBLISHER:
+        assert not any("/resolve/" in line for line in place.hub.log), "nothing is downloaded"
 
 
 def test_every_status_has_a_test() -> None:
     assert {case[0] for case in CASES} == set(HubStatus)
-
-
-def test_a_kernel_a_layer_and_a_function_load_and_compute(place: Place) -> None:
-    published()(place)
-
-    outcome = place.load(f"{place.repo}@1", f"{place.repo}@1:Scale", f"{place.repo}@1.scale")
-
-    assert [one["value"] for one in outcome.all] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("name", ["layers.py", "__init__.py"])
@@ -190,20 +189,9 @@ def test_a_file_that_its_publisher_did_not_write_is_refused_by_name(place: Place
     assert "published" in outcome.reason
 
 
-def test_an_untrusted_publisher_is_refused_before_anything_is_downloaded(place: Place) -> None:
-    place.hub.publish("some-org/scale", place.make(), "v1")
-
-    outcome = place.load("some-org/scale@1")
-
-    assert outcome.status == HubStatus.UNTRUSTED_PUBLISHER
-    assert "some-org" in outcome.reason
-    assert "trust_remote_code" not in outcome.reason
-    assert not any("/resolve/" in line for line in place.hub.log)
-
-
 @pytest.mark.parametrize("trust", ["some-org", "some-org/scale"])
 def test_an_allow_list_admits_its_publisher(place: Place, trust: str) -> None:
-    place.hub.publish("some-org/scale", place.make(), "v1")
+    untrusted(place)
 
     allowed = place.load({"reference": "some-org/scale@1", "trust": [trust]})
     refused = place.load({"reference": "some-org/scale@1", "trust": ["other-org"]})

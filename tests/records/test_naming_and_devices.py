@@ -1,10 +1,14 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.records.device import _cpu_model, cpu_device, cuda_device, hardware_id
+from kernels_bench_tools.records.device import (
+    _cpu_model,
+    cpu_device,
+    cuda_device,
+    current_device,
+    hardware_id,
+)
 from kernels_bench_tools.text import slugify
 
 
@@ -41,30 +45,6 @@ def test_a_system_without_cpuinfo_has_a_name(tmp_path: Path) -> None:
     assert digest == ""
 
 
-def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\necho '580.1, NVIDIA H200'\n")
-    fake.chmod(0o755)
-    program = (
-        "from kernels_bench_tools.records.device import current_device as d; print(d().slug, d().driver)"
-    )
-
-    def slug(visible: str | None) -> str:
-        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | (
-            {"CUDA_VISIBLE_DEVICES": visible} if visible is not None else {}
-        )
-        return subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
-        ).stdout
-
-    assert slug(None) == "nvidia-h200 580.1\n"
-    assert slug("0") == "nvidia-h200 580.1\n"
-    assert slug("").split()[0] == cpu_device().slug
-
-    fake.write_text("#!/bin/sh\necho '580.1, [N/A]'\n")
-    assert slug(None).split()[0] == cpu_device().slug
-
-
 GPUS = """\
 GPU 0: NVIDIA H200 (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
   MIG 1g.18gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
@@ -88,6 +68,24 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
+def show(monkeypatch: pytest.MonkeyPatch, visible: str | None) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_the_device_is_the_cpu_if_all_gpus_are_hidden(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(visible: str | None) -> tuple[str, str]:
+        show(monkeypatch, visible)
+        device = current_device.__wrapped__()  # not the one of this process
+        return device.slug, device.driver
+
+    assert found(None) == found("0") == found("GPU-5d5b") == ("nvidia-h200", "580.1")
+    assert found("")[0] == found("-1")[0] == cpu_device().slug
+    smi.write_text("#!/bin/sh\necho '580.1, [N/A]'\n")
+    assert found(None)[0] == cpu_device().slug
+
+
 @pytest.mark.parametrize(
     ("visible", "gpu"),
     [
@@ -106,9 +104,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_gpu_is_the_same_however_it_is_selected(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: str
 ) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    show(monkeypatch, visible)
 
     assert hardware_id(cuda_device("NVIDIA H200")) == gpu
 
@@ -117,9 +113,7 @@ def test_without_a_list_gpus_are_told_apart_by_index(smi: Path, monkeypatch: pyt
     smi.write_text("#!/bin/sh\nexit 9\n")
 
     def named(visible: str | None) -> str:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        show(monkeypatch, visible)
         return hardware_id(cuda_device("NVIDIA H200"))
 
     assert named(None) == named("0") == named("0,1") != named("1")

@@ -1,7 +1,7 @@
 """The status of a cell follows from its records."""
 
 import pytest
-from builds import latency
+from made_records import record as made_record
 
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.outcome import cell_status, outcome_of
@@ -9,16 +9,9 @@ from kernels_bench_tools.records.record import Flag, Record, Status
 
 
 def record(status: Status, workload: str = "w", process: int = 0, flags: tuple[Flag, ...] = ()) -> Record:
-    return Record(
-        ts="t",
-        run=f"r{process}",
-        impl="x",
-        wl={"name": workload} if workload else {},
-        process=process,
-        status=status,
-        ok=status is Status.OK,
-        lat_ms=latency() if status.ran else None,
-        flags=list(flags),
+    wl = {"name": workload} if workload else {}
+    return made_record(
+        "x", 1.0 if status.ran else None, status=status, wl=wl, process=process, flags=list(flags)
     )
 
 

@@ -73,6 +73,14 @@ BAD = {
 }
 
 
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    """The file of an implementation's committed records, which is not there yet."""
+    path = tmp_path / "norm" / "results" / "records" / CPU["slug"] / "mine.jsonl"
+    path.parent.mkdir(parents=True)
+    return path
+
+
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_a_bad_line_is_named_and_all_others_are_kept(tmp_path: Path, bad: str) -> None:
     path = tmp_path / "norm.jsonl"
@@ -108,23 +116,15 @@ def test_of_many_bad_lines_the_first_are_named(tmp_path: Path) -> None:
     assert "has 980 more lines" in str(problems[-1])
 
 
-@pytest.mark.parametrize("linked", ["mine.jsonl", ".", "..", "../.."])
-def test_a_link_among_committed_records_is_not_followed(tmp_path: Path, linked: str) -> None:
-    path = tmp_path / "norm" / "results" / "records" / CPU["slug"] / "mine.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text(LINE + "\n", encoding="utf-8")
-    moved = Path(str(path.parent / linked)).resolve()
-    moved = moved.rename(tmp_path / f"elsewhere{moved.suffix}")
-    place = (
-        path
-        if linked == "mine.jsonl"
-        else Path(*path.parent.parts[: len(path.parent.parts) - linked.count("..")])
-    )
-    place.symlink_to(moved)
+@pytest.mark.parametrize("above", range(4))
+def test_a_link_among_committed_records_is_not_followed(tmp_path: Path, committed: Path, above: int) -> None:
+    committed.write_text(LINE + "\n", encoding="utf-8")
+    place = [committed, *committed.parents][above]
+    place.symlink_to(place.rename(tmp_path / "elsewhere"))
     problems: list[RecordError] = []
 
-    assert path.is_file()
-    assert read_committed(path, "norm", "mine.jsonl", problems.append) == []
+    assert committed.is_file()
+    assert read_committed(committed, "norm", "mine.jsonl", problems.append) == []
     assert "symbolic link" in str(problems[0])
 
 
@@ -141,24 +141,20 @@ def test_a_link_among_committed_records_is_not_followed(tmp_path: Path, linked: 
         ({"device": None, "env": {"cpu": "Cray"}, "run": "s"}, "is of the device 'cray'"),
     ],
 )
-def test_committed_records_are_held_to_folder_and_file_name(tmp_path: Path, fields: Any, said: str) -> None:
-    path = tmp_path / "norm" / "results" / "records" / CPU["slug"] / "mine.jsonl"
-    path.parent.mkdir(parents=True)
+def test_committed_records_are_held_to_folder_and_file_name(committed: Path, fields: Any, said: str) -> None:
     other = changed(**({"schema": 0} if "env" in fields else {}), **fields)
-    path.write_text(f"{LINE}\n{other}\n", encoding="utf-8")
+    committed.write_text(f"{LINE}\n{other}\n", encoding="utf-8")
     problems: list[RecordError] = []
 
-    assert len(read_committed(path, "norm", "mine.jsonl", problems.append)) == 1
+    assert len(read_committed(committed, "norm", "mine.jsonl", problems.append)) == 1
     assert f"mine.jsonl:2: {said}" in str(problems[0])
 
 
-def test_records_of_a_process_whose_first_line_is_lost_keep_their_device(tmp_path: Path) -> None:
-    path = tmp_path / "norm" / "results" / "records" / CPU["slug"] / "mine.jsonl"
-    path.parent.mkdir(parents=True)
+def test_records_of_a_process_whose_first_line_is_lost_keep_their_device(committed: Path) -> None:
     shared = changed(run="second", device=None)
-    path.write_text("\n".join([LINE, changed(run="second")[:-9], shared, ""]), encoding="utf-8")
+    committed.write_text("\n".join([LINE, changed(run="second")[:-9], shared, ""]), encoding="utf-8")
 
-    first, second = read_committed(path, "norm", on_problem=lambda _: None)
+    first, second = read_committed(committed, "norm", on_problem=lambda _: None)
 
     assert first.device == second.device == msgspec.convert(CPU, Device)
 

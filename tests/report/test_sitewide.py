@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from builds import notebook_run
+from history import make_repository, rows
 from jsonschema import Draft202012Validator
 from markup import text_of
+from projects import run_kbt
 
 from kernels_bench_tools.records.build import Prose
 from kernels_bench_tools.records.record import Flag, Regime, Status
@@ -136,3 +138,45 @@ def test_every_page_that_is_no_notebooks_or_operators_is_refused_to_notebooks(sa
     assert {page for page in found - kinds if not is_generated(page)} == set()
     assert {"status.html", "method.html", H200} <= found - kinds
     assert kinds <= {results_page("layer_norm", kind) for kind in KINDS}
+
+
+def test_each_check_is_listed_with_its_result(pages):
+    page = pages["selfcheck.html"]
+    assert "2 of 3 checks passed" in page.text
+    assert "checked 2026-11-20" in page.text
+    assert "T11:00" not in page.html
+    [table] = (table for table in page.elements("table") if table.get("class") == "checks")
+    floors, same = map(text_of, [*table.iter("tr")][1:3])
+    assert floors == "Null-kernel overhead ✓ passed 0.64 usdetailshost clock 0.06 us null kernel below 2 us"
+    assert "✗ failed 4 of 50 at most 2 false verdicts in 50 pairs" in same
+
+
+def test_an_invalid_self_check_is_named_on_the_page_and_without_any_the_command(sample, published):
+    page = published("selfcheck.html")
+    assert "kbt selfcheck" in page.text
+    assert not page.elements("table")
+    folder = sample.root / "selfcheck"
+    folder.mkdir()
+    (folder / "gpu.json").write_text("{}")
+    assert "selfcheck/gpu.json: is not a self-check" in published("selfcheck.html").text
+
+
+THEN, SLOWER = (0.1000, 0.1001, 0.0999), (0.1040, 0.1041, 0.1039)
+LESS = (0.1030, 0.10301, 0.10299)
+
+
+def test_pages_draw_each_step_with_its_cause(tmp_path, read_page, find_flaws):
+    versions = [rows("r1", *THEN), rows("r2", *SLOWER, torch="2.13.0"), rows("r3", *LESS, torch="2.13.0")]
+    root = make_repository(tmp_path / "project", versions)
+
+    done = run_kbt(root, "build", "--no-measure", "--env", "current", "--since", "HEAD~2")
+
+    assert done.returncode == 0, done.stderr
+    front = (root / "site/index.html").read_text()
+    assert "<strong>Since HEAD~2:</strong> 1 slower (by torch 2.12.0 → 2.13.0), 0 faster" in front
+    steps = read_page(root / "site", "op/impls/mine.html").elements("rect")
+    assert [one.attrib["class"].split()[1] for one in steps] == ["nothing", "toolchain", "nothing"]
+    assert ["".join(one.itertext()).partition(" ")[2].partition(";")[0] for one in steps] == [
+        f"version {number}" for number in range(3)
+    ]
+    assert find_flaws(root / "site") == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from devices import EPYC, H200
-from made_records import source
+from made_records import rows_of, source
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_struct, write_struct
@@ -59,10 +59,6 @@ class Cell:
 @pytest.fixture
 def cell(tmp_path, monkeypatch) -> Cell:
     return Cell(tmp_path, monkeypatch)
-
-
-def rows_of(summary, device=0):
-    return {row.implementation: row for row in summary.devices[device].rows}
 
 
 def test_it_writes_charts_a_table_and_a_summary(cell, capsys):

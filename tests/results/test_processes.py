@@ -102,6 +102,7 @@ def test_one_incorrect_process_removes_the_rank():
 
     (point,) = row.points
     assert (point.status, row.rank, point.speedup) == (Status.INCORRECT, None, None)
+    assert (row.passed, point.gb_per_s) == (0, None)
     assert point.reason == "3 NaN (process 3 of 3)"
     assert point.p50_ms is not None
 

@@ -1,27 +1,20 @@
 """Which committed rows a new measurement replaces."""
 
 import pytest
-from builds import latency
+from made_records import record
 
 from kernels_bench_tools.cli.record import merge_rows
-from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
+from kernels_bench_tools.records.record import Provenance, Record, Status
 
 
 def rows(text: str, run: str = "r", earlier: int = 0) -> list[Record]:
     """Return rows of words such as ``a0`` (workload a, process 0), ``a0!`` (failed) and ``a0'`` (of other code)."""
     made = []
     for word in text.split():
-        given = {
-            "ts": "t",
-            "run": run,
-            "impl": "mine",
-            "op": "op",
-            "wl": {"name": word[0]},
-            "process": int(word[1]),
-        }
+        given = {"run": run, "op": "op", "wl": {"name": word[0]}, "process": int(word[1])}
         given |= {"provenance": Provenance(code_digest=word[2:]), "earlier_runs": earlier}
-        failed = {"status": Status.OOM, "err": Failure(type="E", msg="m")}
-        made.append(Record(**given, **(failed if "!" in word else {"ok": True, "lat_ms": latency()})))
+        failed = {"status": Status.OOM, "reason": "m"}
+        made.append(record("mine", **given, **(failed if "!" in word else {"p50": 1.0})))
     return made
 
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 from devices import EPYC, H200
-from made_records import record, source
+from made_records import record, rows_of, source
 
 from kernels_bench_tools.records.record import (
     Environment,
@@ -18,10 +18,6 @@ from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import compare_records, summarize
 
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
-
-
-def rows_of(summary, device=0):
-    return {row.implementation: row for row in summary.devices[device].rows}
 
 
 def test_the_overall_speedup_covers_only_workloads_that_both_passed():
@@ -95,18 +91,6 @@ def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(harnes
         measured.provenance = Provenance(harness=harness)
 
     assert [row.rank for row in summarize("op", "Op", sources).devices[0].rows] == ranks
-
-
-def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank():
-    wrong = Source(records=[record("wrong", 0.001, status=Status.INCORRECT, absmax=3.0)])
-
-    row = rows_of(summarize("op", "Op", [source("base", [0.1], front=BASELINE), wrong]))["wrong"]
-
-    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.INCORRECT)
-    point = row.points[0]
-    assert (point.p50_ms, point.speedup, point.verdict) == (0.001, None, Verdict.NONE)
-    assert point.gb_per_s is None
-    assert "3" in point.reason
 
 
 L2 = Environment(l2_bytes=60 * 2**20)

@@ -9,6 +9,7 @@ from devices import H200
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import CacheState, Failure, Latency, Record, Status, Timer, Work
+from kernels_bench_tools.records.summary import Row, Summary
 from kernels_bench_tools.results.sources import Source
 
 SHAPES = ((2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192))
@@ -96,3 +97,7 @@ def source(
         ]
     matter = None if front is None else msgspec.convert(front, FrontMatter)
     return Source(records=records, front=matter, measured_now=measured_now)
+
+
+def rows_of(summary: Summary, device: int = 0) -> dict[str, Row]:
+    return {row.implementation: row for row in summary.devices[device].rows}

@@ -1,8 +1,7 @@
-"""What hub tests are made of: kernels that really load, a hub on this machine, a seeded cache, clean processes."""
+"""What hub tests are made of: kernels that really load, a hub on this machine, clean processes."""
 
-from kit.cache import seed_cache
 from kit.making import KERNEL, make_kernel
 from kit.processes import Outcome, Processes
 from kit.server import FakeHub
 
-__all__ = ["KERNEL", "FakeHub", "Outcome", "Processes", "make_kernel", "seed_cache"]
+__all__ = ["KERNEL", "FakeHub", "Outcome", "Processes", "make_kernel"]
