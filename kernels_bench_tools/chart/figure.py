@@ -15,6 +15,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from html import escape
 from itertools import groupby
@@ -213,13 +215,17 @@ _to_draw: list[Callable[[], Panel]] = []
 
 
 def _drawn(panels: Sequence[Callable[[], Panel]]) -> list[Panel]:
-    """Draw panels, by several processes if they are many."""
+    """Draw panels, by several processes if they are many and there is memory for them."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     processes = min(cores, len(panels) // _WORTH_A_PROCESS)
-    if processes < 2 or threading.active_count() > 1:  # a fork would wait for locks of other threads
-        return [draw() for draw in panels]
-    with ProcessPoolExecutor(processes, get_context("fork"), _to_draw.extend, (panels,)) as pool:
-        return list(pool.map(_draw, range(len(panels)), chunksize=4))
+    if processes > 1 and threading.active_count() == 1:  # a fork would wait for locks of other threads
+        # Else one of them was killed, or none could be started.
+        with (
+            suppress(BrokenProcessPool, OSError),
+            ProcessPoolExecutor(processes, get_context("fork"), _to_draw.extend, (panels,)) as pool,
+        ):
+            return list(pool.map(_draw, range(len(panels)), chunksize=4))
+    return [draw() for draw in panels]
 
 
 def _draw(number: int) -> Panel:

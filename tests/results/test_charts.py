@@ -212,7 +212,8 @@ def test_a_users_matplotlib_settings_change_nothing(summary):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems draw in one process")
-def test_processes_that_share_the_panels_draw_the_same():
+@pytest.mark.parametrize("killed", ["", "figure._draw = killed"], ids=["whole", "killed"])
+def test_processes_that_share_the_panels_draw_the_same_and_one_draws_what_a_killed_one_did_not(killed):
     script = """
 import os, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -224,15 +225,19 @@ class Pool(ProcessPoolExecutor):
         print(arguments[0])
         super().__init__(*arguments)
 
+def killed(number):
+    os.kill(os.getpid(), 9)
+
 summary, figure.ProcessPoolExecutor = make_summary(), Pool
 os.sched_getaffinity = lambda pid: {0, 1}
 alone = figure.chart_svg(summary, "latency")
 figure._WORTH_A_PROCESS = 1
+KILLED
 assert figure.chart_svg(summary, "latency") == alone
 """
     shared = str(Path(__file__).parents[1] / "shared")
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script.replace("KILLED", killed)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": shared},
