@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,15 +44,8 @@ def builds(compiled: Path, place: Place) -> Path:
 
 def compilers(**different: Any) -> Compilers:
     known = {"cxx": "g++", "nvcc": "nvcc", "ninja": "ninja", "torch": "2.11.0", "cuda": "13.0"}
-    return Compilers(
-        **{
-            **known,
-            "archs": ["9.0a"],
-            "torch_includes": ["/none/torch/include"],
-            "libraries": [],
-            **different,
-        }
-    )
+    lists = {"archs": ["9.0a"], "torch_includes": ["/none/torch/include"], "libraries": []}
+    return Compilers(**{**known, **lists, **different})
 
 
 def plan(folder: Path, text: str, **options: Any) -> Any:
@@ -358,14 +350,11 @@ def test_a_missing_package_is_named_before_anything_is_compiled(
 
 def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
     folder = make_source(place.folder / "source", build=NOARCH)
-    command = [sys.executable, "-m", "kernels_bench_tools", "hub", "build", str(folder)]
-    command += ["--backend", "cpu", "-j", "1"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KBT_")}
-    options: Any = {"cwd": place.folder, "env": kept, "capture_output": True, "text": True, "timeout": 120}
+    command = "hub", "build", str(folder), "--backend", "cpu", "-j", "1"
 
-    done = subprocess.run(command, check=False, **options)
-    mistake = subprocess.run([*command, "no-such"], check=False, **options)
-    ignored = subprocess.run([*command, "--arch", "9.0"], check=False, **options)
+    done = run_kbt(place.folder, *command)
+    mistake = run_kbt(place.folder, *command, "no-such")
+    ignored = run_kbt(place.folder, *command, "--arch", "9.0")
 
     assert (done.returncode, place.load(SCALE).value) == (0, 2)
     assert mistake.returncode == 2

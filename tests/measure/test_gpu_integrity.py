@@ -99,5 +99,4 @@ def test_a_gigabyte_is_checked_in_less_than_a_second() -> None:
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
 
-    print(f"check {times[0]:.3f} s, inspect {times[1]:.3f} s, hash {times[2]:.4f} s")
-    assert times[0] + times[1] < 1.0
+    assert times[0] + times[1] < 1.0, times

@@ -182,19 +182,6 @@ def judged(operator: str = "matmul", number: int = 0, function: str = "") -> Tri
     trial = run_trial(found, workload, 0, RemoteCandidate(here), session)
     here.close()
     child.join(20)
-    print(f"{function or 'honest'}, {operator} {workload.name}: {trial.status.value}", end=" ")
-    print([flag.value for flag in trial.flags], trial.failure)
-    if trial.timing:
-        quantities, kernels = trial.timing.quantities, trial.timing.kernels
-        print(
-            "  cold",
-            trial.timing.latency.p50,
-            "hot",
-            quantities.device_hot,
-            "queued",
-            quantities.back_to_back,
-        )
-        print("  kernels", sum(kernel.count for kernel in kernels), "gap", launch_gap_ms("cuda"))
     return trial
 
 

@@ -143,16 +143,6 @@ def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:
     assert found[1].err.msg.startswith("did not end within 20 s")
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name.startswith("judge_killed")])
-def test_a_judge_that_is_ended_is_named_and_replaced(built: Path, summary: Summary, name: str) -> None:
-    found = rows(summary, name)
-
-    assert {row.status for row in found} == {Status.ERROR}
-    assert all("the process that judges cells failed" in row.reason for row in found)
-    # Cells run in the order of their names.
-    assert records(built, "kept_by_some_elements")
-
-
 def test_no_other_implementation_lost_or_got_a_record(built: Path, summary: Summary) -> None:
     assert {device.device.slug for device in summary.devices} == {current_device().slug}
     assert {record.impl for record in records(built, "torch_layer_norm")} == {"torch_layer_norm"}

@@ -1,6 +1,5 @@
 """The self-check: its parts on what is known, and the whole of it on this machine."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from builds import measured_latency
-from projects import ROOT
+from projects import ROOT, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.device import cpu_device
@@ -180,18 +179,10 @@ def test_a_slowdown_of_two_percent_is_detected(percent: float, passed: bool) -> 
 
 
 def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -> None:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "KBT_COMMIT": "abc"}
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    variables = {"CUDA_VISIBLE_DEVICES": "", "KBT_COMMIT": "abc"}
 
-    done = subprocess.run(
-        [sys.executable, "-m", "kernels_bench_tools", "selfcheck", "--quick", "--processes", "2"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_kbt(tmp_path, "selfcheck", "--quick", "--processes", "2", timeout=300, **variables)
 
     assert done.returncode in {0, 1}, done.stderr
     found = read_struct(tmp_path / "selfcheck" / f"{cpu_device().slug}.json", SelfCheck)
