@@ -1,5 +1,6 @@
 """What is right: torch's implementations, and formulas that are written out here, in every type and edge case."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from formulas import (
     rms_norm,
 )
 from implementations import (
+    ALL_SMOKE,
     ROOT,
     assert_correct,
+    find,
     function_of,
     judge,
     judge_on,
@@ -28,8 +31,16 @@ from implementations import (
 from torch import Tensor
 from torch.func import functional_call
 
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import (
+    Operator,
+    Workload,
+    built_in_modules,
+    find_operator,
+    one_slice,
+    tensors_of,
+)
 from kernels_bench_tools.models.baseline.L2 import FusedMoE, LlamaMLP
 from kernels_bench_tools.records.record import Flag
 
@@ -186,3 +197,40 @@ def test_gradients_may_overwrite_the_logits_and_caches_be_written_if_that_is_dec
         operator = find_operator(name)
         assert_correct(judge(operator.adapted(in_place=True), group, "float32", function))
         assert judge(operator, group, "float32", function).flags == [Flag.INPUT_MUTATED]
+
+
+ATTENTION = find("flash_attn")
+SHARED_HEADS = [
+    (ATTENTION, smoke_workload(ATTENTION, seq_len=queries, kv_len=keys, heads=8, kv_heads=4, causal=True))
+    for queries, keys in ((11, 13), (3, 5))
+]
+"""Slices of queries, and of several heads of keys."""
+
+
+@pytest.mark.parametrize(("operator", "workload"), [*ALL_SMOKE, *SHARED_HEADS])
+def test_slices_cover_the_outputs(
+    monkeypatch: pytest.MonkeyPatch, operator: Operator, workload: Workload
+) -> None:
+    form = operator.for_workload(workload)
+    if operator.name == "causal_lm" or form.slices is one_slice:
+        return  # the slices of the first are tested with it
+    module = sys.modules[built_in_modules()[operator.name]]
+    monkeypatch.setattr(helpers, "SLICE_ELEMENTS", 96)
+    for limit in [name for name in vars(module) if name.endswith("_AT_ONCE")]:
+        monkeypatch.setattr(module, limit, 96)
+    single = workload if operator.name == "fp8_gemm" else replace(workload, dtype="float32")
+    # Values in FP8 are compared in float32, which torch can add.
+    inputs = [
+        one.float() if isinstance(one, Tensor) and one.is_floating_point() else one
+        for one in form.inputs(single, "cpu", 0)
+    ]
+
+    whole = tensors_of(form.reference(*inputs))
+    joined = [torch.full_like(one, float("nan")) for one in whole]
+    pieces = list(form.slices(tuple(inputs)))
+    for index, piece in pieces:
+        for one, part in zip(joined, tensors_of(form.reference(*piece)), strict=True):
+            one[index] = part
+
+    torch.testing.assert_close(joined, list(whole))
+    assert len(pieces) > (workload.group != "Blocks of 128x128")

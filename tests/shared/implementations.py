@@ -19,12 +19,10 @@ from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import (
-    Inputs,
     Operator,
     Workload,
     built_in_modules,
     find_operator,
-    tensors_of,
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
@@ -178,16 +176,3 @@ def in_8_bits(matrix: torch.Tensor) -> torch.Tensor:
     """Return a matrix in float32 whose values were rounded to 8-bit integers, with a scale for each row."""
     scale = matrix.float().abs().amax(-1, keepdim=True) / 127
     return (matrix.float() / scale).round() * scale
-
-
-def count_slices(operator: Operator, inputs: Inputs) -> int:
-    """Return the number of slices of inputs, and assert that their references together are that of the whole."""
-    whole = tensors_of(operator.reference(*inputs))
-    joined = [torch.full_like(one, float("nan")) for one in whole]
-    pieces = list(operator.slices(inputs))
-    for index, piece in pieces:
-        for one, part in zip(joined, tensors_of(operator.reference(*piece)), strict=True):
-            one[index] = part
-    for one, expected in zip(joined, whole, strict=True):
-        torch.testing.assert_close(one, expected)
-    return len(pieces)
