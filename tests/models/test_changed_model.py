@@ -143,12 +143,6 @@ VERSIONS = f"transformers {version('transformers')} and kernels {version('kernel
         (eager(nn.Module.half), "prefill-16", Status.ERROR, "the change converts or overwrites weights"),
         (eager(zero_head), "prefill-16", Status.ERROR, "the change converts or overwrites weights"),
         (other_logits, "prefill-16", Status.ERROR, "logits differ"),
-        (
-            lambda model: model.set_use_kernels(True),
-            "prefill-16",
-            Status.ERROR,
-            VERSIONS,
-        ),  # none is for a CPU
         (with_kernels(RMSNorm=InferenceNorm), "train-16", Status.ERROR, VERSIONS),
         (
             with_kernels(RMSNorm=WrongBackward),

@@ -1,12 +1,14 @@
-"""Whole models: the logits of transformers, whatever the cache, the phases and the simulated ranks."""
+"""Whole models: the logits of transformers, whatever the cache, the phases and the ranks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from tiny_configs import HUGGINGFACE
 from tiny_models import (
     BLOCK_SIZE,
+    BLOCKS,
     block_tables,
     loaded_model,
     logits,
@@ -15,7 +17,7 @@ from tiny_models import (
     reference_model,
     tiny_config,
 )
-from torch import Tensor
+from torch import Tensor, distributed, multiprocessing
 from torch.nn import functional
 
 from kernels_bench_tools.errors import ModelError
@@ -101,3 +103,48 @@ def test_what_a_model_cannot_compute_is_an_error(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+LENGTHS = (9, 5)
+
+
+def logits_of_rank(
+    rank: int, ranks: int, kind: str, backend: str, store: str, checkpoint: dict[str, Tensor]
+) -> None:
+    """Raise ``AssertionError`` unless the ranks' logits together are those of the undivided model."""
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    sequences, tables = random_tokens(*LENGTHS), block_tables()
+    whole = loaded_model(kind, checkpoint)
+    expected = logits(whole, sequences, LENGTHS, tables)
+
+    distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
+    model = loaded_model(kind, checkpoint, rank, ranks).to(device)
+    # The cache is no buffer of the model.
+    model.allocate_kv_cache(BLOCKS, BLOCK_SIZE)
+    own = [one.to(device) for one in sequences]
+    found = logits(model, own, LENGTHS, tables.to(device))
+    parts: list[Any] = [None] * ranks
+    distributed.all_gather_object(parts, found.cpu())
+    distributed.destroy_process_group()
+
+    torch.testing.assert_close(torch.cat(parts, -1), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "ranks"),
+    [
+        *((kind, "gloo", 4) for kind in KINDS),  # two ranks share each head of keys
+        pytest.param("qwen3_moe", "nccl", 2, marks=pytest.mark.gpu),
+    ],
+)
+def test_processes_that_add_up_their_parts_compute_the_logits_of_one_model(
+    kind, backend, ranks, tmp_path
+) -> None:
+    if backend == "nccl" and torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    arguments = ranks, kind, backend, str(tmp_path / "store"), random_checkpoint(kind)
+    # A forked process has the imports, but cannot use CUDA.
+    method = "spawn" if backend == "nccl" else "fork"
+    multiprocessing.start_processes(logits_of_rank, arguments, nprocs=ranks, start_method=method)

@@ -5,17 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import formulas
 import pytest
 import torch
-from formulas import (
-    FP8,
-    activation,
-    cross_entropy,
-    deformable_attention,
-    embedding,
-    fp8_quant,
-    rms_norm,
-)
 from implementations import (
     ALL_SMOKE,
     ROOT,
@@ -65,14 +57,7 @@ AXES: dict[str, list[dict[str, Any]]] = {
 """Changes of the smoke workloads that are tried, too."""
 REFUSED = {"torch_index_copy": ["heads first in memory", "a block's keys and values side by side"]}
 """Edge cases that an implementation refuses to compute; all others are computed."""
-FORMULAS = {
-    "activation": activation,
-    "cross_entropy": cross_entropy,
-    "deformable_attention": deformable_attention,
-    "embedding": embedding,
-    "fp8_quant": fp8_quant,
-    "rms_norm": rms_norm,
-}
+FORMULAS = "activation", "cross_entropy", "deformable_attention", "embedding", "fp8_quant", "rms_norm"
 
 
 def variants(operator: Operator, only: Any = None) -> list[Workload]:
@@ -110,7 +95,7 @@ def test_what_a_notebook_calls_of_torch_is_correct_on_what_it_measures(path: Pat
 def test_a_formula_that_is_written_out_is_correct(name: str) -> None:
     operator = find_operator(name)
     for workload in variants(operator):
-        assert_correct(judge_on(workload, operator, FORMULAS[name]))
+        assert_correct(judge_on(workload, operator, getattr(formulas, name)))
 
 
 def test_the_blocks_of_the_models_compute_what_the_operators_compute() -> None:
@@ -179,14 +164,14 @@ def test_both_neighbours_of_a_tie_are_correct_in_fp8() -> None:
         smaller=lambda one: one,
     )
     for values in ([448, 16, -16, 20], [448, 18, -18, 18]):
-        found = torch.tensor([values], dtype=torch.float32).to(FP8), torch.ones(1, 1)
+        found = torch.tensor([values], dtype=torch.float32).to(formulas.FP8), torch.ones(1, 1)
         called = lambda *_, found=found: tuple(map(torch.clone, found))  # noqa: E731
         assert check(operator, operator.workloads("smoke")[0], called, (x, 1, 4)).ok
 
 
 def test_gradients_may_overwrite_the_logits_and_caches_be_written_if_that_is_declared() -> None:
     def in_place(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
-        loss, gradient = cross_entropy(logits, target, True)
+        loss, gradient = formulas.cross_entropy(logits, target, True)
         logits.copy_(gradient)
         return (loss, logits) if gradients else loss
 
