@@ -1,35 +1,28 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 from implementations import code_of
 from projects import copy_project
 
+from kernels_bench_tools.notebooks.header import path_sources, read_header, uv_settings
 from kernels_bench_tools.records.codec import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))
 
 
-def header(code: str) -> dict[str, object]:
-    lines = code.split("# ///")[1].splitlines()[1:]
-    return tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_pins_its_environment(name: str) -> None:
-    found = header(code_of("layer_norm", name))
-    tool = found["tool"]
+    header = read_header(code_of("layer_norm", name))
 
-    assert isinstance(tool, dict)
-    assert tool["uv"]["exclude-newer"] == "2026-11-20T00:00:00Z"
-    source = tool["uv"]["sources"]["kernels-bench-tools"]
+    assert uv_settings(header)["exclude-newer"] == "2026-11-20T00:00:00Z"
     # Counted from the folder that holds the script, two levels below the notebook's.
     script_folder = ROOT / "layer_norm" / "impls" / ".kbt" / "cells"
-    assert Path(os.path.normpath(script_folder / source["path"])) == ROOT
+    (path,) = path_sources(header).values()
+    assert Path(os.path.normpath(script_folder / path)) == ROOT
 
 
 @pytest.mark.network

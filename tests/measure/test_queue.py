@@ -83,23 +83,20 @@ def test_two_queues_differ_by_their_calls_only(exact: Exact) -> None:
 
 def test_reported_times_that_are_shorter_are_timed_again_and_then_too_short(exact: Exact) -> None:
     found = back_to_back(exact)
+
+    def late(cold_ms: float, hot_ms: float) -> str:
+        quantities = Quantities(back_to_back=found, device_hot=Timing(p50=hot_ms))
+        return trial._late_in_queue(cold_ms, quantities, [], exact, "cpu")
+
     before = exact.asked
-    hot = trial._late_in_queue(
-        3.5, Quantities(back_to_back=found, device_hot=Timing(p50=3.6)), [], exact, "cpu"
-    )
+    hot = late(3.5, 3.6)
     again = exact.asked - before
-    cold = trial._late_in_queue(
-        3.1, Quantities(back_to_back=found, device_hot=Timing(p50=3.9)), [], exact, "cpu"
-    )
-    honest = trial._late_in_queue(
-        3.3, Quantities(back_to_back=found, device_hot=Timing(p50=3.7)), [], exact, "cpu"
-    )
 
     assert again == trial.QUEUED_AGAIN * before
     took = "a call in a queue took 4 ms by the clock of another process"
     assert hot == f"{took}, and 3.6 ms with warm caches were reported"
-    assert cold == f"{took}, and 3.1 ms with cold caches were reported"
-    assert honest == ""
+    assert late(3.1, 3.9) == f"{took}, and 3.1 ms with cold caches were reported"
+    assert late(3.3, 3.7) == ""
 
 
 @pytest.mark.parametrize(

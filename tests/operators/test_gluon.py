@@ -1,15 +1,17 @@
 """Kernels in Gluon, which nothing interprets: what a CPU can show of them, and on a Hopper GPU whether they are right."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from implementations import HOPPER, assert_right_on_a_gpu, module_of
+from implementations import HOPPER, assert_correct, module_of
 from torch import Tensor
 
 from kernels_bench_tools import Unsupported
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import find_operator
 
 HALF = torch.bfloat16
@@ -135,4 +137,14 @@ def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
 ) -> None:
     kernel = getattr(cells[operator], KERNELS[operator])
 
-    assert_right_on_a_gpu(find_operator(operator), extents, dtype, kernel)
+    found = find_operator(operator)
+    axes = dict(zip(found.axes, extents, strict=True))
+    workload = replace(found.workloads("smoke")[0], axes=axes, dtype=dtype)
+    inputs = found.inputs(workload, "cuda", 0)
+
+    verdict = check(found, workload, kernel, inputs)
+
+    assert_correct(verdict)
+    assert "refused" not in verdict.corr
+    once = kernel(*inputs)
+    assert all(torch.equal(kernel(*inputs), once) for _ in range(20))

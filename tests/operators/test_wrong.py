@@ -136,6 +136,12 @@ def quantized(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Call
     return lambda *given: change(*fp8_quant(*given))
 
 
+def overflowing_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    centred = (x.float() - x.float().mean(-1, keepdim=True)).half()
+    variance = (centred * centred).float().mean(-1, keepdim=True)
+    return (centred.float() * (variance + eps).rsqrt() * weight + bias).half()
+
+
 def overflowing_mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     gate, up = functional.linear(x, gate_up).float().chunk(2, dim=-1)
     return functional.linear((gate * (gate.exp() / (1 + gate.exp())) * up).to(x.dtype), down)
@@ -341,11 +347,13 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "layer_norm": {
         "one eps for all": lambda x, w, b, *eps: layer_norm(x, w, b),
+        "eps 1e-6 always": lambda x, w, b, *eps: layer_norm(x, w, b, 1e-6),
         "a column less in the variance": lambda x, w, b, *eps: (
             (layer_norm(x, w, b, *eps) - b) * (1 - 1 / x.shape[-1]) ** 0.5 + b
         ),
         "what follows whole tiles of 2048 columns": lambda *given: without_rest(layer_norm(*given), 2048),
     },
+    "layer_norm, float16": {"squares that overflow": overflowing_norm},
     "matmul: Linear": {
         "three products in bfloat16": three_products,
     },
@@ -417,6 +425,7 @@ AXES: dict[str, dict[str, Any]] = {
 """Changed axes of the smoke workload."""
 DTYPES = {
     "deformable_attention": "float32",
+    "layer_norm, float16": "float16",
     "matmul: Linear": "float32",
     "fp8_gemm: Row-wise": "float8_e4m3fn",
     "fp8_gemm: Blocks of 128": "float8_e4m3fn",

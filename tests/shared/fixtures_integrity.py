@@ -80,12 +80,6 @@ def unwritten_after_the_first_call() -> Function:
     return function
 
 
-def zeroing_its_input(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    output = right(x, weight, bias)
-    x.zero_()
-    return output
-
-
 def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x.copy_(right(x, weight, bias))
 
@@ -160,7 +154,6 @@ MATRIX: list[tuple[str, Callable[[], Function], bool, set[str]]] = [
     ),
     ("view of its input", lambda: lambda x, w, b: x.view(x.shape), False, {"aliased_output"}),
     ("unwritten after the first call", unwritten_after_the_first_call, False, set()),
-    ("zeroes its input", lambda: zeroing_its_input, True, {"input_mutated"}),
     ("in place", lambda: in_place, True, {"input_mutated", "aliased_output"}),
     ("poisons the reference", lambda: poisoning_the_reference, False, set()),
     (

@@ -5,7 +5,7 @@ import importlib.util
 import linecache
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -146,22 +146,6 @@ def assert_correct(verdict: Correctness) -> None:
     """Assert that a result is right, without a flag."""
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
-
-
-def assert_right_on_a_gpu(
-    operator: Operator, extents: Sequence[Any], dtype: str, function: Callable[..., torch.Tensor]
-) -> None:
-    """Assert that results for a workload with these axes are right on a GPU, edge cases too, and that 20 more calls return the same."""
-    axes = dict(zip(operator.axes, extents, strict=True))
-    workload = replace(operator.workloads("smoke")[0], axes=axes, dtype=dtype)
-    inputs = operator.inputs(workload, "cuda", 0)
-
-    verdict = check(operator, workload, function, inputs)
-
-    assert_correct(verdict)
-    assert "refused" not in verdict.corr
-    once = function(*inputs)
-    assert all(torch.equal(function(*inputs), once) for _ in range(20))
 
 
 def without_rest(output: torch.Tensor, tile: int, axis: int = -1) -> torch.Tensor:
