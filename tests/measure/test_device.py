@@ -1,9 +1,25 @@
-from time import monotonic, process_time
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from math import inf
+from pathlib import Path
 
 import pytest
 import torch
 
-from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device import clock_reader
+from kernels_bench_tools.measure.device.clocks import (
+    IDLE,
+    POWER_CAP,
+    READY_SECONDS,
+    ClockSample,
+    ClockSampler,
+    clock_flags,
+    mean_watts,
+    summarize_clocks,
+)
 from kernels_bench_tools.measure.device.environment import describe_environment, gpu_uuid
 from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes, host_ms, measure_peaks
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
@@ -15,8 +31,105 @@ from kernels_bench_tools.measure.timing.caches import (
     last_level_cache_bytes,
 )
 from kernels_bench_tools.records.device import cpu_device
-from kernels_bench_tools.records.record import Work
+from kernels_bench_tools.records.record import Clocks, Flag, Work
 from kernels_bench_tools.records.roofline import peaks_for
+
+READER = """
+import json, time
+while True:
+    print(json.dumps([time.monotonic(), 1980, 2619, 512.3, 44, 0x4, [1], 8e3]), flush=True)
+    time.sleep(0.01)
+"""
+
+
+def sample(sm_mhz: int = 1980, *reasons: str, pids: tuple[int, ...] = (1,)) -> ClockSample:
+    return ClockSample(0.0, sm_mhz, 2619, 300, 40, frozenset(reasons), pids)
+
+
+def test_only_samples_of_the_measured_time_count_and_the_process_ends_with_the_block() -> None:
+    with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
+        process = sampler._process
+        time.sleep(0.1)
+        start = time.monotonic()
+        time.sleep(0.15)
+        end = time.monotonic()
+        found = summarize_clocks(sampler.samples(start, end), 1975)
+        time.sleep(0.1)
+        everything = len(sampler.samples(0, inf))
+        assert process.poll() is None
+
+    assert process.poll() is not None
+    assert 1 <= found.samples < everything
+    assert (found.sm_mhz, found.memory_mhz, found.power_w) == (1980, 2619, 512.3)
+    assert found.in_band_mhz == 1975
+
+
+@pytest.mark.parametrize(
+    ("uuid", "program"),
+    [
+        ("", ""),
+        ("GPU-00000000-0000-0000-0000-000000000000", ""),
+        ("", "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"),  # a cut-off line
+    ],
+)
+def test_without_a_sample_there_are_no_clocks(uuid: str, program: str) -> None:
+    start = time.monotonic()
+    with ClockSampler(uuid, command=[sys.executable, "-c", program] if program else []) as sampler:
+        assert sampler.samples(0, inf) == []
+        assert bool(sampler._process) == bool(uuid or program)
+    assert time.monotonic() - start < READY_SECONDS
+    assert summarize_clocks([]) is None
+    assert summarize_clocks([], 1980) == Clocks(in_band_mhz=1980)
+
+
+def test_the_reader_imports_the_standard_library_not_our_modules() -> None:
+    reader = str(Path(clock_reader.__file__))
+    program = f"import runpy, operator; runpy.run_path({reader!r}, run_name='x'); print(operator.__file__)"
+
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+
+    assert "measure" not in done.stdout
+
+
+def test_throttle_reasons_are_decoded_from_the_mask() -> None:
+    line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8], 1e6])
+
+    assert ClockSample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
+
+
+@pytest.mark.parametrize(
+    ("counted", "watts"), [([5000.0, 5020.0, 5060.0], 600.0), ([0.0] * 3, None), ([7.0], None)]
+)
+def test_the_power_is_that_of_the_energy_counter_if_the_gpu_has_one(
+    counted: list[float], watts: float | None
+) -> None:
+    samples = [replace(sample(), seconds=number / 20, joules=joules) for number, joules in enumerate(counted)]
+
+    assert mean_watts(samples) == (watts and pytest.approx(watts))
+
+
+@pytest.mark.parametrize(
+    ("samples", "flags", "throttle"),
+    [
+        ([sample(345, IDLE), sample(1980), sample(1965)], [], []),
+        ([sample(1980), sample(1950, POWER_CAP)], [], []),  # the clock did not fall
+        ([sample(1980), sample(1700, POWER_CAP)], [Flag.THROTTLED], [POWER_CAP]),
+        *(
+            ([sample(1980, reason)], [Flag.THROTTLED], [reason])
+            for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+        ),
+        ([sample(pids=(10, 11))], [Flag.NEIGHBOUR], []),
+    ],
+)
+def test_flags_of_what_slows_the_device_while_it_is_busy(
+    samples: list[ClockSample], flags: list[Flag], throttle: list[str]
+) -> None:
+    found = summarize_clocks(samples)
+
+    assert clock_flags(found) == flags
+    assert found.sm_mhz_min > 345
+    if flags != []:
+        assert found.throttle == throttle
 
 
 def test_a_cpu_has_no_gpu_s_properties() -> None:
@@ -28,11 +141,11 @@ def test_a_cpu_has_no_gpu_s_properties() -> None:
 
 
 def test_a_cpu_has_peaks_of_four_mixes_and_one_matmul() -> None:
-    precision, start = torch.get_float32_matmul_precision(), process_time()
+    precision, start = torch.get_float32_matmul_precision(), time.process_time()
 
     peaks = measure_peaks("cpu")
 
-    assert process_time() - start < 10  # usually half a second
+    assert time.process_time() - start < 10  # usually half a second
     assert torch.is_grad_enabled()
     assert torch.get_float32_matmul_precision() == precision
     # Between an old laptop and a large server, whatever else runs: GB/s and TFLOP/s.
@@ -87,4 +200,4 @@ def test_a_session_on_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:
 
         assert session.peaks["copy"] > 0
         assert session.sentinels == {}
-        assert session.clocks.samples(0, monotonic()) == []
+        assert session.clocks.samples(0, time.monotonic()) == []
