@@ -93,6 +93,14 @@ def slugify(text: str) -> str:
     return _NOT_ALPHANUMERIC.sub("-", text.lower()).strip("-") or "unnamed"
 
 
+def unlike(name: str, taken: Collection[str], number: int = 2) -> str:
+    """Return ``name``, or if it is taken the first of ``name-2``, ``name-3`` and so on that is not."""
+    found = name
+    while found in taken:
+        found, number = f"{name}-{number}", number + 1
+    return found
+
+
 def is_file_name(text: str) -> bool:
     """Return whether ``text`` can be the name of a file: printable, not hidden, without separators, not too long.
 

@@ -154,7 +154,8 @@ def run_benchmark(
         start = perf_counter()
         loaded, task.failure = _load(load)
         task.load_ms = 1000 * (perf_counter() - start)
-        task.implementation = task.implementation or _name_of(loaded)
+        own_name = "" if loaded is _not_loaded else str(getattr(loaded, "__name__", ""))
+        task.implementation = task.implementation or own_name or Path(sys.argv[0]).stem or "unnamed"
         return Candidate(
             task.adapted(found), selected, loaded, device, mode=task.mode, guard=guard, prepare=prepare
         )
@@ -232,12 +233,6 @@ def _load(load: Callable[[], Implementation]) -> tuple[Implementation, LoadFailu
 
 def _not_loaded(*_: Any) -> None:
     """Stands for an implementation that could not be loaded."""
-
-
-def _name_of(function: Implementation) -> str:
-    """Return the name of a function, or of the script if loading it failed."""
-    name = "" if function is _not_loaded else str(getattr(function, "__name__", ""))
-    return name or Path(sys.argv[0]).stem or "unnamed"
 
 
 def _given(function: Implementation | None, operator: Operator) -> Callable[[], Implementation]:

@@ -554,22 +554,20 @@ def method_page(site: Site) -> str:
 
 
 def status_page(site: Site) -> str:
-    page = Page(paths.STATUS, site.links)
+    url = Page(paths.STATUS, site.links).url
     views = [view for operator in site.operators for view in operator.views]
     cells = [
-        (f"{notebook.path}:{cell.id}", page.url(site.paths.pages[notebook.path]), cell)
+        (f"{notebook.path}:{cell.id}", url(site.paths.pages[notebook.path]), cell)
         for notebook in site.build.notebooks
         for cell in notebook.cells
         if cell.status is not None and cell.status.failed
     ]
-    return render(
+    return _generated(
         site,
+        paths.STATUS,
         "status.html.j2",
-        page,
-        blank_notebook(
-            "Failures",
-            "Results that failed, are unsupported or were not measured, on all devices, by reason.",
-        ),
+        "Failures",
+        "Results that failed, are unsupported or were not measured, on all devices, by reason.",
         origins=view_origins(views),
         groups=failure_groups(operator.summary for operator in site.operators if operator.summary),
         cells=sorted(cells, key=lambda item: bool(item[2].expected)),

@@ -15,8 +15,6 @@ from kernels_bench_tools.records.summary import DeviceSummary, Estimate, MetricI
 from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
 
 _WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sustained")
-PLAIN_UNITS = frozenset({"", "fraction"})
-"""Units that are not printed."""
 
 
 class Line(NamedTuple):
@@ -55,7 +53,7 @@ class Metric(NamedTuple):
 
     @property
     def label(self) -> str:
-        return self.title if self.unit in PLAIN_UNITS else f"{self.title} ({self.unit})"
+        return self.title if self.unit in {"", "fraction"} else f"{self.title} ({self.unit})"
 
     @property
     def csv_title(self) -> str:

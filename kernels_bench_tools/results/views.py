@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.summary import WorkloadSummary
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text import slugify, unlike
 
 _SETS = ("default", "large", "decode", "cpu", "smoke")
 _MODES = ("", "fwd", "bwd", "fwd_bwd")
@@ -68,10 +68,7 @@ def titles_and_keys(views: Sequence[View]) -> list[tuple[str, str]]:
         return [("", "")]
     keys: list[str] = []
     for view in views:
-        key, again = slugify(view.title), 2
-        while key in keys:
-            key, again = f"{slugify(view.title)}-{again}", again + 1
-        keys.append(key)
+        keys.append(unlike(slugify(view.title), keys))
     return [(view.title, key if at else "") for at, (view, key) in enumerate(zip(views, keys, strict=True))]
 
 

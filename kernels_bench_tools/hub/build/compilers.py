@@ -102,15 +102,11 @@ class Compilers:
 
     def archs_of(self, capabilities: Sequence[str]) -> list[str]:
         """Return what to compile a component with these capabilities for; nothing if it supports none of ours."""
-        found = []
+        found, known = [], [(one, _parts(one)[:2]) for one in capabilities]
         for arch in self.archs:
             major, minor, special = _parts(arch)
-            same = [capability for capability in capabilities if _parts(capability)[:2] == (major, minor)]
-            older = [
-                capability
-                for capability in capabilities
-                if _parts(capability)[0] == major and _parts(capability)[1] < minor
-            ]
+            same = [one for one, number in known if number == (major, minor)]
+            older = [one for one, number in known if number[0] == major and number[1] < minor]
             if not capabilities or (same and special):
                 found.append(arch)
             elif same or older:
