@@ -60,17 +60,6 @@ def write(root: Path, found: list[Record], *, bad: bytes = b"") -> None:
     write_records(path, found, before=bad)
 
 
-def published(root: Path) -> list[str]:
-    names = ("base", "fast", "odd")
-    run = build_of(*(notebook_run(f"rms_norm/impls/{name}.md", title=name.title()) for name in names))
-    effects = Effects(effect_files(root))
-    # As of cells that this machine cannot run: reasons, and no workload.
-    nothing = Summary(
-        operator="rms_norm", title="RMS Norm", devices=[DeviceSummary(device=H200, workloads=[], rows=[])]
-    )
-    return publish(root, run, root / "site", summaries={"rms_norm": nothing}, effects=effects).written
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An implementation with a gain and a loss, together with another one, and one that failed; some lines are bad."""
@@ -82,7 +71,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failure = Failure(type="EffectError", msg="RMSNorm computes something else with the implementation")
     failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
     write(root, [replace(effect_record(impl="odd"), **failed)])
-    published(root)
+    names = ("base", "fast", "odd")
+    run = build_of(*(notebook_run(f"rms_norm/impls/{name}.md", title=name.title()) for name in names))
+    # As of cells that this machine cannot run: reasons, and no workload.
+    view = DeviceSummary(device=H200, workloads=[], rows=[])
+    nothing = {"rms_norm": Summary(operator="rms_norm", title="RMS Norm", devices=[view])}
+    publish(root, run, root / "site", summaries=nothing, effects=Effects(effect_files(root)))
     return root / "site"
 
 

@@ -101,11 +101,6 @@ def rows_of(page, phase: str, what: str = "Kernels") -> list[list[str]]:
     return [[text_of(cell) for cell in line] for line in lines]
 
 
-def results_of(page, phase: str) -> dict[str, str]:
-    """Return the text of the results of kernels by the shapes of their inputs."""
-    return {line[-1]: line[2] for line in rows_of(page, phase)}
-
-
 def test_kernels_are_by_time_with_the_fastest_ranked_implementation_share_and_prediction(site, read_page):
     page = read_page(site, LLAMA)
     _, added, *others = rows_of(page, "decode-1")
@@ -145,7 +140,7 @@ def test_a_block_is_shown_beside_its_kernels(tmp_path, read_page):
 def test_rows_without_a_result_say_why(site, read_page):
     page = read_page(site, LLAMA)
 
-    results = results_of(page, "decode-32")
+    results = {line[-1]: line[2] for line in rows_of(page, "decode-32")}
     assert results["2 x bfloat16[32, 2048] residual bfloat16[32, 2048]"] == "not measured"
     # Batch times sequence length is one size.
     assert results["1 x bfloat16[32, 2048]"] == "measured, but no result is eligible"

@@ -29,14 +29,14 @@ class Cell:
         monkeypatch.chdir(self.work)
         monkeypatch.setenv(NEEDS_VARIABLE, str(root / "needs.json"))
 
-    def need(self, stem, records=(), status=Status.OK, reason="", cell="benchmark", **front):
-        directory = self.root / "cells" / f"{stem}-{cell}"
+    def need(self, stem, records=(), status=Status.OK, reason="", **front):
+        directory = self.root / "cells" / stem
         directory.mkdir(parents=True)
         if records:
             write_records(directory / "layer_norm.jsonl", records)
         need = Need(
             notebook=f"layer_norm/impls/{stem}.md",
-            cell=cell,
+            cell="benchmark",
             front=FrontMatter(**front),
             status=status,
             reason=reason,

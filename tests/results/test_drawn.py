@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from made_records import record
+from made_records import record, rows_of
 
 from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.codec import share_fields, thin_record
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
-from kernels_bench_tools.records.summary import Row, Summary
+from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.choose import Measurements, choose, nearest
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.sources import Source
@@ -48,10 +48,6 @@ def summary_of(*given: list[Record], measured_now: bool = False) -> Summary:
     )
 
 
-def row_of(summary: Summary, implementation: str) -> Row:
-    return next(row for view in summary.devices for row in view.rows if row.implementation == implementation)
-
-
 TIMES = {
     "torch": {100: 0.4, 200: 0.2, 300: 0.3},
     "fast": {100: 0.2, 200: 0.25, 300: None},
@@ -77,7 +73,7 @@ def summary() -> Summary:
 def test_a_row_has_its_speed_ups_over_the_fastest_other_at_each_drawn_workload(
     summary: Summary, implementation: str, ratios: list[float], median: float, share: float
 ) -> None:
-    found = row_of(summary, implementation).drawn
+    found = rows_of(summary)[implementation].drawn
 
     assert found is not None
     assert found.ratios == pytest.approx(ratios)
