@@ -146,7 +146,6 @@ def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:
 def test_no_other_implementation_lost_or_got_a_record(built: Path, summary: Summary) -> None:
     assert {device.device.slug for device in summary.devices} == {current_device().slug}
     assert {record.impl for record in records(built, "torch_layer_norm")} == {"torch_layer_norm"}
-    assert [record.outcome for record in records(built, "torch_layer_norm")] == [Status.OK]
 
 
 def test_a_cell_whose_judge_fails_before_its_turn_says_why() -> None:

@@ -4,13 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from implementations import code_of
+from implementations import ROOT, code_of
 from projects import copy_project
 
 from kernels_bench_tools.notebooks.header import path_sources, read_header, uv_settings
 from kernels_bench_tools.records.codec import read_records
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))
 
 

@@ -1,15 +1,23 @@
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from implementations import counted
-from norms import LAYER_NORM, TINY
+from norms import LAYER_NORM, TINY, torch_layer_norm
 
+from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.inputs import padded_rows, transposed
 from kernels_bench_tools.measure.operator import Output, find_operator
+from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.record import Judged, Status
+
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
 
 @pytest.mark.parametrize(
@@ -99,3 +107,146 @@ def test_strided_inputs_have_the_same_values() -> None:
         assert not made.is_contiguous()
         assert made.stride(-1) == 1
         assert torch.equal(made, x)
+
+
+# Operators that a project defines in modules of its own, and operators that a cell defines.
+MODULE = """
+from dataclasses import replace
+from kernels_bench_tools.operators import layer_norm
+from ._shared import title
+OPERATOR = replace(layer_norm.OPERATOR, name="mine", title=title("Mine"))
+"""
+SHARED = "def title(name):\n    return name + ' of {0}'\n"
+
+
+def write_project(root: Path, module: str = MODULE, name: str = "mine") -> str:
+    """Write a project with one operator, and return the folder of its operators."""
+    folder = root / "operators"
+    folder.mkdir(parents=True, exist_ok=True)
+    (root / "pyproject.toml").write_text("[tool.kbt]\n")
+    (folder / f"{name}.py").write_text(module)
+    (folder / "_shared.py").write_text(SHARED.format(root.name))
+    return str(folder)
+
+
+def test_a_module_may_import_shared_ones_and_neither_reads_nor_leaves_bytecode(tmp_path: Path) -> None:
+    path = list(sys.path)
+    folder = write_project(tmp_path / "a")
+    bytecode = Path(folder) / "__pycache__" / f"_shared.{sys.implementation.cache_tag}.pyc"
+    bytecode.parent.mkdir()
+    bytecode.write_bytes(b"not used either")
+
+    assert find_operator("mine", folder).title == "Mine of a"
+    assert find_operator("mine", folder) is find_operator("mine", folder)
+    assert sys.path == path
+    assert list(bytecode.parent.iterdir()) == [bytecode]
+
+
+def test_operators_of_the_same_name_in_two_projects_are_two(tmp_path: Path) -> None:
+    first, second = (find_operator("mine", write_project(tmp_path / name)) for name in "ab")
+
+    assert (first.title, second.title) == ("Mine of a", "Mine of b")
+
+
+def test_the_projects_module_is_taken_before_a_built_in_one(tmp_path: Path) -> None:
+    folder = write_project(tmp_path / "a", MODULE.replace('name="mine"', 'name="layer_norm"'), "layer_norm")
+
+    assert find_operator("layer_norm", folder).title == "Mine of a"
+    assert find_operator("layer_norm").title == "Layer Normalization"
+    assert find_operator("rms_norm", folder) is find_operator("rms_norm")
+
+
+def test_the_sources_are_those_of_the_first_look(tmp_path: Path) -> None:
+    late = "\ndef later():\n    from ._late import WORD\n    return WORD\n"
+    folder = write_project(tmp_path / "a", MODULE + late)
+    (Path(folder) / "_late.py").write_text("WORD = 'before'\n")
+    operator = find_operator("mine", folder)
+    (Path(folder) / "_late.py").write_text("WORD = 'after'\n")
+    (Path(folder) / "_new.py").write_text("")
+    module = sys.modules[
+        next(name for name in sys.modules if vars(sys.modules[name]).get("OPERATOR") is operator)
+    ]
+
+    assert module.later() == "before"
+    with pytest.raises(ImportError, match="No module named '_new'"):
+        __import__(f"{module.__package__}._new")
+
+
+def test_without_a_folder_the_output_that_a_cell_needs_is_named() -> None:
+    with pytest.raises(OperatorError, match="own, write `outputs=mine"):
+        find_operator("mine")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("x = 1\nraise ValueError('no')\n", "operators/mine.py:2: cannot be imported: ValueError: no."),
+        ("def f(:\n", "operators/mine.py:1: cannot be imported: SyntaxError: invalid syntax."),
+        (
+            "from .rms import x\n",
+            "operators/mine.py:1: cannot be imported: ImportError: a module of an operator may not",
+        ),
+        ("raise SystemExit(3)\n", "operators/mine.py:1: cannot be imported: SystemExit: 3."),
+        ("", "operators/mine.py: defines no OPERATOR."),
+        ("OPERATOR = 3\n", "operators/mine.py: OPERATOR is of type int."),
+        (MODULE.replace('"mine"', '"yours"'), "operators/mine.py: OPERATOR has the name 'yours'."),
+    ],
+)
+def test_a_wrong_module_is_one_line_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, message: str
+) -> None:
+    root = tmp_path / "a"
+    folder = write_project(root, module)
+    (root / "operators" / "rms.py").write_text("x = 1\n")
+    monkeypatch.chdir(root)
+
+    for _ in range(2):
+        with pytest.raises(OperatorError) as caught:
+            find_operator("mine", folder)
+
+        assert str(caught.value).startswith(message)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_unknown_operator_names_where_modules_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_project(tmp_path / "a")
+    monkeypatch.chdir(tmp_path / "a")
+
+    with pytest.raises(OperatorError) as caught:
+        find_operator("minne", folder)
+
+    assert "there is no such module in operators or kernels_bench_tools/operators" in str(caught.value)
+    assert "Did you mean 'mine'" in str(caught.value)
+    with pytest.raises(OperatorError, match="matmul, mine, mlp, moe, paged_attention, rms_norm"):
+        find_operator("sigmoid", folder)
+
+
+def test_without_a_runner_the_folder_is_that_of_the_project_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path / "a")
+    (tmp_path / "a" / "mine" / "impls").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "mine" / "impls")
+
+    (record,) = run_benchmark("mine", torch_layer_norm, workloads="smoke", device="cpu")
+
+    assert (record.op, record.status) == ("mine", Status.OK)
+
+
+def test_an_operator_of_the_cell_is_measured_in_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = CellContext(operator="mine", implementation="x", judge=str(tmp_path / "nobody listens here"))
+    write_struct(tmp_path / "context.json", context)
+    monkeypatch.setenv("KBT_CONTEXT", str(tmp_path / "context.json"))
+
+    operator = replace(LAYER_NORM, name="mine")
+    (record,) = run_benchmark(operator, torch_layer_norm, workloads="smoke", device="cpu")
+
+    assert (record.op, record.impl, record.status) == ("mine", "x", Status.OK)
+    assert record.judged is Judged.IN_PROCESS
+    assert Path("mine.jsonl").exists()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "mine is defined by this cell and judged by it, so its rows get no rank."
