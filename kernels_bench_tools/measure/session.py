@@ -51,18 +51,16 @@ class BenchmarkSession:
 
     def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
         """Compare a time with the roofline; before it counts as impossible, the peaks are measured again."""
-        found = self._assess(work, ms, dtype)
+        margin = TRAFFIC_MARGIN if self.device.startswith("cuda") else CPU_MARGIN
+        limits = Limits(self.peaks, self.null_ms, cache_bytes(self.device), margin)
+        found = assess(work, ms, dtype, limits)
         for _ in range(PEAK_RETRIES if self.peaks else 0):
             if not found.above:
                 break
             for name, value in measure_peaks(self.device, self.peaks).items():
                 self.peaks[name] = max(value, self.peaks.get(name, 0.0))
-            found = self._assess(work, ms, dtype)
+            found = assess(work, ms, dtype, limits)  # with what has just been measured
         return found
-
-    def _assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
-        margin = TRAFFIC_MARGIN if self.device.startswith("cuda") else CPU_MARGIN
-        return assess(work, ms, dtype, Limits(self.peaks, self.null_ms, cache_bytes(self.device), margin))
 
     def close(self) -> None:
         # Fails on a device that an implementation has broken; its records have the reason.
