@@ -12,10 +12,9 @@ from markup import text_of
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import DERIVED, RANKS, model_files, read_model_tasks
-from kernels_bench_tools.records.record import Flag, Status
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.results import models
 
 LLAMA = "models/llama-3.2-1b.html"
 ADD, ALONE, UNRANKED = "AddRMS_B1_S1_D2048", "RMS_B1_S1_D2048", "RMS_B32_S1_D2048"
@@ -51,7 +50,7 @@ def row(name: str, rank: int | None, times: dict[str, float]) -> Row:
     )
 
 
-def workload(name: str, mode: str = "") -> WorkloadSummary:
+def workload(name: str) -> WorkloadSummary:
     """Return a workload of rms_norm as its name says: with residual or without, batch, length and columns."""
     function, *sizes = name.split("_")
     added = function == "AddRMS"
@@ -61,7 +60,6 @@ def workload(name: str, mode: str = "") -> WorkloadSummary:
         dtype="bfloat16",
         set="decode",
         group="RMSNorm with residual" if added else "RMSNorm",
-        mode=mode,
         axes={"function": "add_rms_norm" if added else "rms_norm", **axes},
     )
 
@@ -147,21 +145,6 @@ def test_rows_without_a_result_say_why(site, read_page):
     assert results["1 x bfloat16[32, 16384]"] == "no operator computes it"
     assert "kbt run rms_norm --workloads llama-3.2-1b" in page.text
     assert "kbt run rotary" not in page.text
-
-
-def test_a_backward_pass_and_an_approximate_result_are_no_results_of_a_call():
-    backward = view("bwd", [], row("base", 1, {ALONE: 0.001}))
-    backward.workloads = [workload(ALONE, mode="bwd")]
-    rough = row("odd", 2, {ALONE: 0.001})
-    rough.points[0].flags = [Flag.APPROXIMATE]
-    views = [backward, view("alone", [ALONE], rough, row("base", 1, {ALONE: 0.004}))]
-    summary = Summary(operator="rms_norm", title="RMS norm", devices=views)
-
-    found = models.Models({"rms_norm": summary}).reports["llama-3.2-1b"].results
-
-    assert (
-        [(one.row.implementation, one.point.p50_ms) for one in found] == [("base", 0.004)] * len(found) != []
-    )
 
 
 def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page, find_flaws):

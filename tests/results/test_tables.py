@@ -60,15 +60,6 @@ def test_conditions_span_the_processes(tmp_path):
     }
 
 
-def row(*times: tuple[float, float | None, float | None], total: int = 0, **fields) -> Row:
-    points = [
-        Point(workload=f"w{at}", status=Status.OK, p50_ms=p50, ci_low_ms=low, ci_high_ms=high)
-        for at, (p50, low, high) in enumerate(times)
-    ]
-    known = {"implementation": "a", "slug": "a", "title": "A", "status": Status.OK} | fields
-    return Row(**known, passed=len(points), total=total or len(points), points=points)
-
-
 @pytest.mark.parametrize(
     ("first", "failed", "expected", "known"),
     [
@@ -78,7 +69,12 @@ def row(*times: tuple[float, float | None, float | None], total: int = 0, **fiel
     ],
 )
 def test_the_typical_time_is_the_geometric_mean_over_all_workloads(first, failed, expected, known):
-    found = typical(row(first, (4.0, 3.6, 4.8), total=2 + failed))
+    points = [
+        Point(workload="w", status=Status.OK, p50_ms=p50, ci_low_ms=low, ci_high_ms=high)
+        for p50, low, high in (first, (4.0, 3.6, 4.8))
+    ]
+    about = {"implementation": "a", "slug": "a", "title": "A", "status": Status.OK}
+    found = typical(Row(**about, passed=2, total=2 + failed, points=points))
 
     assert (found and found[: len(expected)]) == (expected and pytest.approx(expected))
     assert (found is not None and found.known) is known
