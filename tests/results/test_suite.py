@@ -96,9 +96,12 @@ def test_a_failed_implementation_is_a_row_with_its_reason() -> None:
     assert NOT_MEASURED in text
 
 
-def test_only_the_forward_pass_on_the_suites_own_set_counts() -> None:
+def test_without_a_record_of_its_own_set_a_suite_names_the_command() -> None:
     assert report(summary_of("layer_norm", NORM, within="large", torch=0.4, triton=0.2)).rows == []
-    assert report(summary_of("rotary", NORM, torch=0.4, triton=0.2)).rows == []
+    found = report(summary_of("rotary", NORM, torch=0.4, triton=0.2))
+
+    assert found.rows == []
+    assert "Two kernels: no records. `kbt suite two` measures it" in report_text(found)
 
 
 def test_each_device_with_a_record_has_a_table() -> None:
@@ -165,16 +168,6 @@ def test_a_cell_writes_and_prints_the_tables(
     assert sorted(path.name for path in Path().iterdir()) == ["report.csv", "report.md", "suite.json"]
     left = msgspec.json.decode(Path("suite.json").read_bytes(), type=SuiteReport)
     assert left.rows[0]["Speedup"] == pytest.approx(2.0)
-
-
-def test_a_suite_without_records_names_the_command(
-    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_struct(tmp_path / "needs.json", cell)
-
-    report_suite("two.toml")
-
-    assert "Two: no records. `kbt suite two` measures it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
