@@ -189,3 +189,14 @@ def test_the_search_finds_operators_implementations_and_models_or_says_that_it_f
         page.get_by_role("searchbox").fill(words)
         page.locator(f'.found a[href$="{target}"]').click()
         page.wait_for_url(f"**/{target}")
+
+
+@pytest.mark.parametrize("width", [320, 390, 600])
+def test_where_no_whole_model_was_measured_the_prediction_stays_below_its_title(open_committed, width):
+    page = open_committed(viewport={"width": width, "height": 800}).goto("models/falcon-mamba-7b.html")
+    lefts = page.locator(".gains tr").evaluate_all(
+        "rows => rows.map(row => [...row.children].findLast(cell => cell.checkVisibility()).offsetLeft)"
+    )
+
+    assert len(lefts) == 4
+    assert len({*lefts}) == 1
