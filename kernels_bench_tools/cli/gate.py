@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
@@ -28,7 +28,7 @@ from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, mea
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.text import plural
 
-_KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w./+-]+)")
+_KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w+-][\w./+-]*|[./][^\"'\\\n]*)")
 """A kernel of the Hub at a version, a branch, a tag or a commit, or in a folder, which begins with a dot or a slash."""
 
 
@@ -150,7 +150,13 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
 def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
     """Return a notebook that gets the kernel at this pin, whichever it asks for."""
     quoted = rf"(?P<quote>[\"']){re.escape(repo)}(?:@[^\"'\n]*?)?(?P<part>(?::\w+|\.[A-Za-z_]\w*)?(?P=quote))"
-    reference = pin if pin[0] in "./" else f"{repo}@{pin}"
+    reference = f"{repo}@{pin}"
+    if pin[0] in "./":  # of the command; in a notebook it would be of the notebook's folder
+        if not (folder := Path(pin).resolve()).is_dir():
+            raise ProjectError(
+                reference, "there is no such folder", "One that `kbt hub build` made, or like it"
+            )
+        reference = str(folder)
     pinned = rf"{quoted}(?:\s*,\s*(?:version|revision)\s*=\s*[^,)\s]+)?"
     changed, count = re.subn(pinned, rf"\g<quote>{reference}\g<part>", text)
     if not count:

@@ -117,12 +117,13 @@ def test_two_versions_of_a_kernel_take_turns_however_a_notebook_asks_for_it(oper
     file, asked = operator / "softmax/impls/mine.md", operator / "asked.txt"
     noted = f"    get_kernel = lambda *a, **more: open({str(asked)!r}, 'a').write(f'{{a[0]}} {{more}}\\n')\n"
     file.write_text(file.read_text().replace("    open(", f"{noted}    {call}\n    open(", 1))
-    versions = ("--against", "org/scale@./builds", "--with", "org/scale@2", "--processes", "2")
+    (operator / "my builds").mkdir()
+    versions = ("--against", "org/scale@./my builds", "--with", "org/scale@2", "--processes", "2")
 
     done = run_kbt(operator, "gate", "softmax/mine", "--env", "current", *versions)
 
     part = re.search(r"scale(?:@\w+)?([.:]\w+)?", call)[1] or ""
-    against, head = f"./builds{part} {{}}", f"org/scale@2{part} {{}}"
+    against, head = f"{operator}/my builds{part} {{}}", f"org/scale@2{part} {{}}"
     assert done.returncode == 0, done.stderr
     assert processes(done) == ["mine.against1", "mine.with1", "mine.with2", "mine.against2"]
     assert asked.read_text().splitlines()[::2] == [against, head, head, against]  # of two workloads

@@ -98,6 +98,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("gate softmax/plain --env current --against triton==3", "triton==3: ", "an environment of its own"),
         ("gate softmax/plain --against 'a b==1'", "a b==1: ", "is no version of a package"),
         ("gate softmax/plain --against org/repo@1", "softmax/impls/plain.md: ", "does not get org/repo"),
+        ("gate softmax/plain --against org/repo@./nothing", "org/repo@./nothing: ", "no such folder"),
         ("gate softmax/plain --against nothing.md", "nothing.md: ", "notebook"),
         ("gate softmax/plain --against layer_norm/impls/mine.md", "mine.md: ", "is of another operator"),
         ("run softmax/plain --with triton==3.5.0", "--with: ", "Add --against"),
