@@ -64,7 +64,7 @@ def effect(
     model: str,
     phase: str = _PHASES,
     layers: Annotated[int | None, typer.Option(min=1)] = None,
-    framework: Literal["", "transformers"] = "",
+    framework: Literal["transformers"] | None = None,
     together: bool = False,
     processes: Annotated[int, typer.Option(min=1)] = DEFAULT_PROCESSES["cuda"],
     *,
@@ -95,7 +95,7 @@ def effect(
         record: Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them.
     """
     project = find_project_of(implementations)
-    request = _request(model, phase, layers or 0, framework)
+    request = _request(model, phase, layers or 0, framework or "")
     measuring = _measuring_cells(project, implementations, together)
     names = [*measuring]
     if together:
