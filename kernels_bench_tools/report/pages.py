@@ -236,12 +236,13 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             # Results come after the introduction, before any chapter.
             body.parts.insert(body.introduction(), Part("results"))
     shown = operator.on(page.path)
-    panels = {panel.view: panel for panel in _first_panels(operator, page)}
+    is_first = _is_first(operator, page)
+    panels = {one.view: one for one in (operator.chart.panels if operator.chart else []) if is_first(one)}
     inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:
         chart = artifacts.figure_preview(
-            operator.chart, page, lambda one: one is panels.get(one.view) and one.view in inlined
+            operator.chart, page, lambda one: is_first(one) and one.view in inlined
         )
         chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
@@ -285,17 +286,9 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     )
 
 
-def _first_panels(operator: OperatorReport, page: Page) -> list[ChartPanel]:
-    """Return the panels that a page shows unless a reader chooses another metric."""
-    is_on = _is_on(operator, page)
-    own = operator.chart.panels if operator.chart else []
-    return [panel for panel in own if is_on(panel) and panel.chart == operator.first_chart]
-
-
 def views_script(operator: OperatorReport, page: Page) -> str:
     """Return a script with the panels of a page's views, for when a reader comes to them."""
-    first = _first_panels(operator, page)
-    return _panels_script(operator, page, lambda one: one in first)
+    return _panels_script(operator, page, _is_first(operator, page))
 
 
 def charts_script(operator: OperatorReport, page: Page) -> str:
@@ -351,6 +344,12 @@ def _script(data: Any) -> str:
 def _is_on(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:
     elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
     return lambda panel: panel.view not in elsewhere
+
+
+def _is_first(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:
+    """Return whether a page shows a panel unless a reader chooses another metric."""
+    is_on = _is_on(operator, page)
+    return lambda panel: is_on(panel) and panel.chart == operator.first_chart
 
 
 def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
