@@ -143,11 +143,10 @@ def build(
         device = executor.device
         cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
         cache.sweep()
-        measured = (options.workloads, options.mode, options.effect)
+        measured = (options.workloads, options.mode, options.effect, options.sustained)
         prints = Fingerprints(
             project, survey.graph, device, executor.environment, executor.identity, *measured
         )
-        prints.sustained = options.sustained
         execution = Execution(
             executor=executor,
             fingerprints=prints,

@@ -59,9 +59,9 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     survey, cells = survey_targets(project, targets)
     check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads, options.mode)
     device, environment = current_device(), find_environment(options.environment)
-    identity, measured = environment.identity(), (options.workloads, options.mode)
+    identity = environment.identity()
+    measured = (options.workloads, options.mode, None, options.sustained)  # nothing is planned in a model
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
-    prints.sustained = options.sustained
     counts = options.process_counts(device.kind)
     cache, results = CellCache(project.state), dict[CellName, Entry]()
     plans = []

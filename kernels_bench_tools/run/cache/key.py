@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ class Fingerprints:
     """The Python files of the project's own operators when the build began, which cells get; None for this package's."""
     _on_disk: dict[str, bytes] = field(default_factory=dict, init=False)
     """The same, as the last cell that measured has left them."""
+
+    @cached_property
+    def _built_in(self) -> Mapping[str, Path]:
+        return operator_modules(self.package / PACKAGE / OPERATORS)
 
     def __post_init__(self) -> None:
         folder = self.project.operators_folder
@@ -225,7 +230,7 @@ class Fingerprints:
         sources = self.operator_sources or {}
         modules = {path.removesuffix(".py"): folder / path for path in sources if path[0] != "_"}
         name = node.notebook.operator.rpartition("/")[2]
-        if name not in modules and name in operator_modules(self.package / PACKAGE / OPERATORS):
+        if name not in modules and name in self._built_in:
             return {}
         # If the cell's folder is not named like an operator's module, the cell may use any of them.
         paths = [modules[name]] if name in modules else list(modules.values())
