@@ -85,9 +85,9 @@ def measure_versions(
     heads = [*dict.fromkeys(heads)]
     texts = [base, *(_versions(project, now, head) for head in heads)]
     labels = ["against", *(f"with{number if number > 1 else ''}" for number in range(1, len(texts)))]
-    sides = {name: [*(f"{name[:-3]}.{label}.md" for label in labels), name] for name in now}
-    if heads:
-        sides = {name: paths[:-1] for name, paths in sides.items()}
+    sides = {
+        name: [*(f"{name[:-3]}.{label}.md" for label in labels), *(() if heads else (name,))] for name in now
+    }
     variants = {
         path: version[name]
         for name, paths in sides.items()
