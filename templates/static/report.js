@@ -64,13 +64,17 @@ const save = () => {
   location.replace(written);
 };
 
+// The view that an anchor leads to. That of a device's first view is the device's.
+const viewAt = anchor => {
+  const picked = all("[data-pick]").find(part => part.dataset.pick === anchor) || document.getElementById(anchor)?.closest("[data-pick]");
+  return picked?.dataset.pick || view;
+};
+
 const restore = () => {
   if (location.hash === written) return;
   const [anchor, query] = location.hash.slice(1).split("?");
   const target = document.getElementById(anchor);
-  // The anchor of a device's first view is that of the device.
-  const picked = all("[data-pick]").find(part => part.dataset.pick === anchor) || target?.closest("[data-pick]");
-  view = picked?.dataset.pick || view;
+  view = viewAt(anchor);
   // An anchor alone leaves everything else as it is.
   if (query !== undefined) {
     const settings = new URLSearchParams(query);
@@ -143,6 +147,8 @@ const show = () => {
 };
 
 const change = () => {
+  // The event of a link to another view may be still to come.
+  if (location.hash !== written) view = viewAt(location.hash.slice(1).split("?")[0]);
   show();
   save();
 };

@@ -148,6 +148,19 @@ def test_a_link_brings_everything_back_elsewhere(page, open_many):
     assert opened.messages == []
 
 
+def test_a_view_that_was_just_chosen_stays_when_another_switch_follows(page):
+    page.evaluate(
+        """() => {
+            document.querySelector('.glance a[href="#nvidia-h200-gelu-large"]').click();
+            document.querySelector('.switches input[name="metric"][value="speedup"]').click();
+        }"""
+    )
+    panel = page.locator('[data-pick="nvidia-h200-gelu-large"] svg.panel')
+    expect(panel).to_have_attribute("data-chart", "speedup")
+    expect(panel).to_be_visible()
+    assert "#nvidia-h200-gelu-large?" in page.url
+
+
 def test_a_heading_can_be_linked_to_and_a_hostile_link_does_nothing(open_many):
     opened = open_many()
     page = opened.goto(f"{OPERATOR}#downloads")
