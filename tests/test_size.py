@@ -10,7 +10,7 @@ SLACK = 100
 
 LINES = {
     "kernels_bench_tools": 41_390,
-    "kernels_bench_tools/chart": 650,
+    "kernels_bench_tools/chart": 690,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,
     "kernels_bench_tools/hub": 1_700,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 29_860,
+    "tests": 29_890,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

@@ -5,6 +5,7 @@ A panel has a heading, a legend, axes, and a line for each implementation. Sizes
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -24,6 +25,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import matplotlib.style
+import msgspec
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -150,6 +152,17 @@ def figure_svg(title: str, panels: Sequence[Panel], empty: str) -> bytes:
     return "\n".join(lines).encode()
 
 
+_PLACED = re.compile(
+    r'<svg y="[^"]*" (?P<rest>class="panel" width="[^"]*" height="(?P<height>[^"]*)".* data-drawn="(?P<drawn>[^"]*)".*)'
+)
+
+
+def drawn_panels(figure: str) -> dict[str, Panel]:
+    """Return the panels of a file of ``figure_svg``, by the digest of what each was drawn from."""
+    placed = filter(None, map(_PLACED.fullmatch, figure.splitlines()))
+    return {panel["drawn"]: Panel(f"<svg {panel['rest']}", float(panel["height"])) for panel in placed}
+
+
 def _shortened(number: re.Match[str]) -> str:
     return f"{float(number[0]):.1f}".removesuffix(".0")
 
@@ -169,8 +182,12 @@ _STYLE = {
 }
 
 
-def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = None) -> bytes:
+def chart_svg(
+    summary: Summary, chart: str, pages: Mapping[str, str] | None = None, before: str = ""
+) -> bytes:
     """Return a chart as SVG, the same bytes for the same summary.
+
+    Panels of ``before``, an earlier chart by the same code, are not drawn again where nothing about them has changed.
 
     Each view is an ``<svg class="panel">`` with ``data-view`` and ``data-chart``; the chart of latencies has the panels
     of the charts without files, too. Each row of a view is a group ``series--<slug>`` (``Row.slug``), also one without a
@@ -193,19 +210,26 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
     charts = [chart]
     if chart == LATENCY.chart:
         charts += [metric.chart for metric in METRICS if metric.chart and not metric.file]
-    panels = _drawn(
-        [
-            partial(_panel, summary, view, view_metrics(view)[name], styles, urls)
-            for name in charts
-            for view in summary.devices
-            if shows(view, name)
-        ]
-    )
+    known = drawn_panels(before)
+    panels = [
+        (view, metric, _digest(summary, view, metric, styles, urls))
+        for name in charts
+        for view in summary.devices
+        if shows(view, name)
+        for metric in (view_metrics(view)[name],)
+    ]
+    new = [
+        partial(_panel, summary, view, metric, styles, urls, digest)
+        for view, metric, digest in panels
+        if digest not in known
+    ]
+    drawn = iter(_drawn(new))
+    made = [known.get(digest) or next(drawn) for *_, digest in panels]
     title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
     devices = " and ".join(dict.fromkeys(view.device.name for view in summary.devices if shows(view, chart)))
     label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"
-    return figure_svg(printable(label), panels, printable(empty))
+    return figure_svg(printable(label), made, printable(empty))
 
 
 _WORTH_A_PROCESS = 12
@@ -240,12 +264,26 @@ def shows(view: DeviceSummary, chart: str) -> bool:
     return any(metric.estimate(point) is not None for row in view.rows for point in row.points)
 
 
+def _digest(
+    summary: Summary,
+    view: DeviceSummary,
+    metric: Metric,
+    styles: Mapping[str, Style],
+    urls: Mapping[str, str],
+) -> str:
+    """Return the digest of all that a panel is drawn from."""
+    looks = [(styles[row.implementation], urls[row.implementation]) for row in view.rows]
+    shown = [summary.operator, summary.title, metric.chart, msgspec.structs.replace(view, pairs=[]), looks]
+    return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:16]
+
+
 def _panel(
     summary: Summary,
     view: DeviceSummary,
     metric: Metric,
     styles: Mapping[str, Style],
     urls: Mapping[str, str],
+    digest: str,
 ) -> Panel:
     key = "-".join(filter(None, (view.device.slug, view.key)))
     # matplotlib makes the ids of markers from it, and a page has many panels.
@@ -264,6 +302,7 @@ def _panel(
         title=title,
         metric=metric.title,
         unit="" if metric.label == metric.title else metric.unit,
+        drawn=digest,
     )
     label = printable(f"{summary.title} · {title}: {metric.title.lower()} by workload")
     series = {row.slug: _series(view, row, metric) for row in view.rows}

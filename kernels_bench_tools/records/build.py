@@ -272,6 +272,8 @@ class Needs(msgspec.Struct, kw_only=True):
     cells: list[Need] = msgspec.field(default_factory=list)
     files: list[str] = msgspec.field(default_factory=list)
     """Absolute paths of the data files, such as committed records."""
+    previous: str = ""
+    """Absolute path of the artifacts that the same code made last, of other records; empty if there are none."""
 
     @classmethod
     def load(cls) -> Needs:

@@ -59,7 +59,9 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources, pairs=True)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_files():
-        write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages))
+        before = Path(needs.previous, f"{chart}.svg") if needs.previous else None
+        known = before.read_text() if before and before.is_file() else ""
+        write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages, known))
     write_atomically(Path("latency.csv"), latency_csv(summary).encode())
     write_struct(Path("summary.json"), summary)
     print(text_table(summary))

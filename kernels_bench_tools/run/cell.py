@@ -67,6 +67,8 @@ class CellTask:
     """Called with each line that it prints."""
     key: str
     """Its key in the cache."""
+    previous: Entry | None
+    """Its last result, if that was made by the same code from other records."""
     changed_input: Callable[[bool], str]
     """Returns the first of its inputs that has changed since its key was made, and that it has; empty if none has. Asked
     with whether it has run."""
@@ -96,7 +98,12 @@ def write_inputs(folder: Path, project: Project, task: CellTask, judge: str = ""
     ]
     files = [str(path) for path in node.files]
     described = Needs(
-        project=str(project.root), notebook=node.name.notebook, device=task.device, cells=needs, files=files
+        project=str(project.root),
+        notebook=node.name.notebook,
+        device=task.device,
+        cells=needs,
+        files=files,
+        previous=str(task.previous.artifacts) if task.previous else "",
     )
     write_struct(folder / "context.json", msgspec.structs.replace(task.context, judge=judge))
     write_struct(folder / "needs.json", described)

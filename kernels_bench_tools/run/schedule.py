@@ -29,7 +29,7 @@ from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest, harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.key import SOURCE, Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_outputs import read_outcome
@@ -344,10 +344,22 @@ class Execution:
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
             key=self._keys.get(node.name, ""),
+            previous=self._previous(node),
             changed_input=lambda ran: self.fingerprints.changed_input(
                 node, self._keys[node.name], self.seen, ran=ran
             ),
         )
+
+    def _previous(self, node: Node) -> Entry | None:
+        """Return the last result of a cell that summarizes, if it was made by the same code in the same environment."""
+        entry = None if node.cell.measures or node.name in self._rerun else self.cache.last(node.name)
+        if entry is None:
+            return None
+        ours, theirs = self.fingerprints.parts_of(self._keys.get(node.name, "")), entry.result.parts
+        code = [
+            name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
+        ]
+        return entry if all(ours.get(name) == theirs.get(name) for name in code) else None
 
     def _draft(self, name: CellName) -> Draft:
         if name not in self._drafts:

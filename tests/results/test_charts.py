@@ -11,6 +11,7 @@ import matplotlib as mpl
 import pytest
 from made_records import record, source
 
+from kernels_bench_tools.chart import figure
 from kernels_bench_tools.chart.figure import chart_svg, shows
 from kernels_bench_tools.chart.palette import FAMILIES, assign_styles
 from kernels_bench_tools.records.record import Regime, Roofline, Status
@@ -209,6 +210,24 @@ def test_a_users_matplotlib_settings_change_nothing(summary):
     before = chart_svg(summary, "latency")
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "svg.fonttype": "path"}):
         assert chart_svg(summary, "latency") == before
+
+
+def test_only_panels_with_a_change_are_drawn_again_and_the_file_is_the_same(summary, monkeypatch):
+    before, drawn = chart_svg(summary, "latency").decode(), []
+    draw_panel = figure.draw_panel
+    monkeypatch.setattr(figure, "draw_panel", lambda *of: drawn.append(of[1].device.slug) or draw_panel(*of))
+    assert chart_svg(summary, "latency", before=before).decode() == before
+    assert drawn == []
+
+    row = summary.devices[1].rows[0]
+    row.points[0].p50_ms *= 2
+    changed = chart_svg(summary, "latency", before=before)
+    assert {*drawn} == {summary.devices[1].device.slug}
+    assert changed == chart_svg(summary, "latency") != before.encode()
+
+    drawn.clear()
+    assert chart_svg(summary, "latency", {}, changed.decode()) == chart_svg(summary, "latency", {})
+    assert {*drawn} == {device.device.slug for device in summary.devices}, "links are part of a panel"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems draw in one process")

@@ -80,6 +80,23 @@ print(sorted(name for name in os.environ if name.startswith("UVNOTE_")))
     ]
 
 
+def test_a_cell_gets_its_last_result_while_only_its_data_changes(workspace):
+    code = "import json, os\nopen('x.txt', 'w').write(json.load(open(os.environ['KBT_NEEDS']))['previous'])"
+
+    def previous(data, deps="", rerun=False):
+        (workspace.root / "data.txt").write_text(data)
+        workspace.cell("a.md", code, f'id=a needs=./data.txt deps="{deps}" outputs=x.txt')
+        workspace.build(*(["a.md"] if rerun else []), rerun=rerun)
+        file = workspace.root / workspace.result("a.md").artifacts["x.txt"]
+        folders.append(str(file.parent))
+        return file.read_text()
+
+    folders: list[str] = []
+    assert [previous("1"), previous("2")] == ["", folders[0]]
+    assert [previous("3", "numpy"), previous("4", "numpy")] == ["", folders[2]]
+    assert previous("5", "numpy", rerun=True) == ""
+
+
 def test_uvnote_variables_name_the_results_of_needs(workspace):
     text = """
 ```python id=make-it
