@@ -43,7 +43,7 @@ LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
 SHOW_SECONDS = 5.0
 """The shortest time between two publications."""
-SHOW_SHARE = 0.1
+SHOW_SHARE = 0.05
 """The largest share of a build's time that they take."""
 
 
