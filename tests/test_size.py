@@ -17,14 +17,14 @@ LINES = {
     "kernels_bench_tools/measure": 8_000,
     "kernels_bench_tools/models": 3_520,
     "kernels_bench_tools/notebooks": 2_040,
-    "kernels_bench_tools/operators": 3_600,
+    "kernels_bench_tools/operators": 3_610,
     "kernels_bench_tools/records": 2_830,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_590,
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 29_890,
+    "tests": 29_900,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

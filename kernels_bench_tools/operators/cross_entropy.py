@@ -53,6 +53,8 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
     Rows have standard deviations of 1 to ``MOST_SCALE``, so that few logits decide the sum of a row. If all were 1, the sum
     of 32000 exponentials would be known within 0.7 %, and half-precision losses would be right without any of the logits.
+    No target is its row's largest logit: where a probability is almost 1, torch rounds it to 1 in half precision, and the
+    loss and its gradient to 0.
     """
     tokens, vocabulary = int(workload.axes["tokens"]), int(workload.axes["vocabulary"])
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -61,6 +63,7 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     target = torch.randint(vocabulary, (tokens,), generator=generator, device=device)
     scale = 1 + (MOST_SCALE - 1) * torch.rand((tokens, 1), generator=generator, device=device)
     logits.mul_(scale)
+    target = torch.where(target == logits.argmax(-1), (target + 1) % vocabulary, target)
     return (logits, target, True) if workload.axes["function"] == "gradients" else (logits, target)
 
 
@@ -86,9 +89,13 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 
 def loss_tolerance(dtype: torch.dtype) -> Tolerance:
-    """Allow one rounding of log-probabilities to the logits' type, as in torch."""
-    rtol = max(torch.finfo(dtype).eps, FLOAT32_TOLERANCE.rtol)
-    return Tolerance(rtol=rtol, atol=FLOAT32_TOLERANCE.atol)
+    """Allow one rounding of log-probabilities to the logits' type, and one of the logarithm of a row's sum, as in torch.
+
+    The second is up to 4 eps between 8 and 16, however small the loss is.
+    """
+    eps = torch.finfo(dtype).eps
+    rounded = 4 * eps if eps > torch.finfo(torch.float32).eps else 0.0
+    return Tolerance(rtol=max(eps, FLOAT32_TOLERANCE.rtol), atol=FLOAT32_TOLERANCE.atol + rounded)
 
 
 def gradient_tolerance(dtype: torch.dtype) -> Tolerance:

@@ -25,6 +25,7 @@ from torch.func import functional_call
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import compare
 from kernels_bench_tools.measure.operator import (
     Operator,
     Workload,
@@ -89,6 +90,18 @@ def test_what_a_notebook_calls_of_torch_is_correct_on_what_it_measures(path: Pat
         # Sums of a scan lose digits on some of the shapes that are drawn.
         assert verdict.flags in ([[Flag.PRECISION]] if rounded else [[], [Flag.PRECISION]])
         assert verdict.corr.get("refused") == REFUSED.get(path.stem)
+
+
+@pytest.mark.parametrize("group", ["Forward", "Forward with gradients"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_torch_rounds_to_half_precision_is_correct_for_few_classes(group: str, dtype: str) -> None:
+    operator, function = find_operator("cross_entropy"), function_of("cross_entropy", "torch_cross_entropy")
+    smoke = smoke_workload(operator, group)
+    for vocabulary in (2, 6, 8, 33):
+        for seed in range(40):
+            axes = smoke.axes | {"vocabulary": vocabulary}
+            inputs = operator.inputs(replace(smoke, axes=axes, dtype=dtype), "cpu", seed)
+            compare(function(*inputs), operator.for_workload(smoke), inputs).require_correct(mean=False)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
