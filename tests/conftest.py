@@ -48,7 +48,14 @@ gc.set_threshold(20_000, 20, 20)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-LONGEST = ("test_judge.py", "test_selfcheck.py", "test_budgets.py", "test_notebooks.py", "test_init.py")
+LONGEST = (
+    "test_judge.py",
+    "test_importing.py",
+    "test_selfcheck.py",
+    "test_budgets.py",
+    "test_notebooks.py",
+    "test_init.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -248,6 +248,7 @@ def killed(number):
     os.kill(os.getpid(), 9)
 
 summary, figure.ProcessPoolExecutor = make_summary(), Pool
+summary.devices = summary.devices[:3]
 os.sched_getaffinity = lambda pid: {0, 1}
 alone = figure.chart_svg(summary, "latency")
 figure._WORTH_A_PROCESS = 1
