@@ -16,12 +16,14 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
@@ -359,7 +361,12 @@ class Execution:
         code = [
             name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
         ]
-        return entry if all(ours.get(name) == theirs.get(name) for name in code) else None
+        if any(ours.get(name) != theirs.get(name) for name in code):
+            return None
+        with suppress(OSError):  # a cell of this build has removed one, or has changed it
+            if all(file_digest(entry.artifacts / it) == was for it, was in entry.result.artifacts.items()):
+                return entry
+        return None
 
     def _draft(self, name: CellName) -> Draft:
         if name not in self._drafts:

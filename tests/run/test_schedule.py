@@ -97,6 +97,20 @@ def test_a_cell_gets_its_last_result_while_only_its_data_changes(workspace):
     assert previous("5", "numpy", rerun=True) == ""
 
 
+def test_a_last_result_that_a_cell_of_the_build_has_changed_is_not_given_to_another(workspace):
+    harm = "import glob\nfor name in glob.glob({!r}): open(name, 'w').write('forged')"
+    ask = "import json, os\nopen('x.txt', 'w').write(json.load(open(os.environ['KBT_NEEDS']))['previous'] or 'none')"
+    for data in "12":
+        (workspace.root / "data.txt").write_text(data)
+        where = str(workspace.root / ".kbt/cache/*/artifacts/x.txt")
+        workspace.cell("a.md", harm.format(where), "id=a needs=./data.txt")
+        workspace.cell("b.md", ask, "id=a needs=./a.md:a,./data.txt outputs=x.txt")
+        workspace.build(jobs=1)
+
+    file = workspace.root / workspace.result("b.md").artifacts["x.txt"]
+    assert file.read_text() == "none"
+
+
 def test_uvnote_variables_name_the_results_of_needs(workspace):
     text = """
 ```python id=make-it
