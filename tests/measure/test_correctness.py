@@ -241,3 +241,12 @@ def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
     assert verdict.corr["error_over_baseline"] > 2
+
+
+@pytest.mark.parametrize(("elements", "lost"), [(1, False), (4, False), (64, True), (10_000, True)])
+def test_half_an_eps_is_a_lost_digit_in_the_mean_of_many_elements_only(elements: int, lost: bool) -> None:
+    eps = 2.0**-23
+    found = ErrorStats(absmax=eps, total=elements * eps / 2, elements=elements, largest=1.0, size=elements)
+    exact = ErrorStats(elements=elements, largest=1.0, size=elements)
+
+    assert OutputErrors(found, exact, eps).imprecise == lost
