@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ write = lambda path: path.write_text("planted")
 link = lambda path: path.symlink_to(outside)
 folder = lambda path: (path / "x").mkdir(parents=True)
 """
-HARMS = {
+OF_THE_STATE = {
     "no state": "replace(state)",
     "no cache": "replace(state / 'cache')",
     "no drafts": "for path in (state / 'cache').glob('.draft-*'): replace(path)",
@@ -37,6 +38,8 @@ HARMS = {
     "a folder for a lock": "for path in [*(cache / 'locks').iterdir(), cache / 'locks/x.lock']: replace(path, folder)",
     "a file for compiled kernels": "replace(cache / 'compiled', write)",
     "damaged settings": "(root / 'pyproject.toml').write_text('[')",
+}
+OF_THE_SITE = {
     "a page": "replace(site / 'index.html', write)",
     "a folder for a page": "replace(site / 'index.html', folder)",
     "a file for a folder": "replace(site / 'static', write)",
@@ -61,11 +64,15 @@ def build(root: Path, harm: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("harm", "again"), [(name, number % 4 == 0) for number, name in enumerate(HARMS)], ids=[*HARMS]
+    ("harms", "again"),
+    [(names, at % 4 == 0) for at, names in enumerate(zip_longest(OF_THE_STATE, OF_THE_SITE, fillvalue=""))],
+    ids=str,
 )
 def test_a_cell_that_removes_or_plants_what_kbt_makes_costs_no_other_cell(
-    tmp_path: Path, harm: str, again: bool
+    tmp_path: Path, harms: tuple[str, str], again: bool
 ) -> None:
+    state, site = harms
+    harm = f"{OF_THE_STATE[state]}\n{OF_THE_SITE.get(site, '')}"
     root = tmp_path / "project"
     for name in ("outside", "t", "cache/kbt/locks", "project/op/impls"):
         (tmp_path / name).mkdir(parents=True)
@@ -76,7 +83,7 @@ def test_a_cell_that_removes_or_plants_what_kbt_makes_costs_no_other_cell(
         assert build(root).returncode == 0
         shutil.rmtree(root / ".kbt/cache")
 
-    done = build(root, HARMS[harm])
+    done = build(root, harm)
 
     assert done.returncode in {0, 1}, done.stderr
     found = {one["cell"]: one["status"] for one in json.loads(done.stdout)["cells"]}
