@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked ``gpu`` without a GPU."""
+    """Skip tests marked ``gpu`` without a GPU; take what earlier ones have imported out of garbage collections."""
+    gc.freeze()  # each trial collects twice, and transformers alone are 200,000 objects
     if item.get_closest_marker("gpu"):
         import torch  # slow, and other tests do without
 
