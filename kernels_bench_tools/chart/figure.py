@@ -157,9 +157,9 @@ _PLACED = re.compile(
 )
 
 
-def drawn_panels(figure: str) -> dict[str, Panel]:
+def drawn_panels(figure: bytes) -> dict[str, Panel]:
     """Return the panels of a file of ``figure_svg``, by the digest of what each was drawn from."""
-    placed = filter(None, map(_PLACED.fullmatch, figure.splitlines()))
+    placed = filter(None, map(_PLACED.fullmatch, figure.decode().splitlines()))
     return {panel["drawn"]: Panel(f"<svg {panel['rest']}", float(panel["height"])) for panel in placed}
 
 
@@ -183,7 +183,7 @@ _STYLE = {
 
 
 def chart_svg(
-    summary: Summary, chart: str, pages: Mapping[str, str] | None = None, before: str = ""
+    summary: Summary, chart: str, pages: Mapping[str, str] | None = None, before: bytes = b""
 ) -> bytes:
     """Return a chart as SVG, the same bytes for the same summary.
 
@@ -210,26 +210,21 @@ def chart_svg(
     charts = [chart]
     if chart == LATENCY.chart:
         charts += [metric.chart for metric in METRICS if metric.chart and not metric.file]
-    known = drawn_panels(before)
-    panels = [
-        (view, metric, _digest(summary, view, metric, styles, urls))
+    wanted = [
+        _Contents(summary, view, view_metrics(view)[name], styles, urls)
         for name in charts
         for view in summary.devices
         if shows(view, name)
-        for metric in (view_metrics(view)[name],)
     ]
-    new = [
-        partial(_panel, summary, view, metric, styles, urls, digest)
-        for view, metric, digest in panels
-        if digest not in known
-    ]
-    drawn = iter(_drawn(new))
-    made = [known.get(digest) or next(drawn) for *_, digest in panels]
+    digests, panels = [one.digest for one in wanted], drawn_panels(before)
+    new = {digest: one for digest, one in zip(digests, wanted, strict=True) if digest not in panels}
+    drawn = _drawn([partial(_panel, one, digest) for digest, one in new.items()])
+    panels |= dict(zip(new, drawn, strict=True))
     title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
     devices = " and ".join(dict.fromkeys(view.device.name for view in summary.devices if shows(view, chart)))
     label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"
-    return figure_svg(printable(label), made, printable(empty))
+    return figure_svg(printable(label), [panels[one] for one in digests], printable(empty))
 
 
 _WORTH_A_PROCESS = 12
@@ -264,27 +259,31 @@ def shows(view: DeviceSummary, chart: str) -> bool:
     return any(metric.estimate(point) is not None for row in view.rows for point in row.points)
 
 
-def _digest(
-    summary: Summary,
-    view: DeviceSummary,
-    metric: Metric,
-    styles: Mapping[str, Style],
-    urls: Mapping[str, str],
-) -> str:
-    """Return the digest of all that a panel is drawn from."""
-    looks = [(styles[row.implementation], urls[row.implementation]) for row in view.rows]
-    shown = [summary.operator, summary.title, metric.chart, msgspec.structs.replace(view, pairs=[]), looks]
-    return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:16]
+class _Contents(NamedTuple):
+    """What a panel is drawn from."""
+
+    summary: Summary
+    view: DeviceSummary
+    metric: Metric
+    styles: Mapping[str, Style]
+    urls: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        summary, view, metric, styles, urls = self
+        looks = [(styles[row.implementation], urls[row.implementation]) for row in view.rows]
+        shown = [
+            summary.operator,
+            summary.title,
+            metric.chart,
+            msgspec.structs.replace(view, pairs=[]),
+            looks,
+        ]
+        return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:16]
 
 
-def _panel(
-    summary: Summary,
-    view: DeviceSummary,
-    metric: Metric,
-    styles: Mapping[str, Style],
-    urls: Mapping[str, str],
-    digest: str,
-) -> Panel:
+def _panel(contents: _Contents, digest: str) -> Panel:
+    summary, view, metric, styles, urls = contents
     key = "-".join(filter(None, (view.device.slug, view.key)))
     # matplotlib makes the ids of markers from it, and a page has many panels.
     salt = f"{slugify(summary.operator)} {metric.chart} {key}"

@@ -59,8 +59,8 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources, pairs=True)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_files():
-        before = Path(needs.previous, f"{chart}.svg") if needs.previous else None
-        known = before.read_text() if before and before.is_file() else ""
+        before = Path(needs.previous, f"{chart}.svg")
+        known = before.read_bytes() if needs.previous and before.is_file() else b""
         write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages, known))
     write_atomically(Path("latency.csv"), latency_csv(summary).encode())
     write_struct(Path("summary.json"), summary)
