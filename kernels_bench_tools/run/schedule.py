@@ -23,7 +23,6 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
@@ -31,7 +30,7 @@ from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest, harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
-from kernels_bench_tools.run.cache.key import SOURCE, Fingerprints
+from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_outputs import read_outcome
@@ -355,16 +354,12 @@ class Execution:
     def _previous(self, node: Node) -> Entry | None:
         """Return the last result of a cell that summarizes, if it was made by the same code in the same environment."""
         entry = None if node.cell.measures or node.name in self._rerun else self.cache.last(node.name)
-        if entry is None:
-            return None
-        ours, theirs = self.fingerprints.parts_of(self._keys.get(node.name, "")), entry.result.parts
-        code = [
-            name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
-        ]
-        if any(ours.get(name) != theirs.get(name) for name in code):
-            return None
-        with suppress(OSError):  # a cell of this build has removed one, or has changed it
-            if all(file_digest(entry.artifacts / it) == was for it, was in entry.result.artifacts.items()):
+        with suppress(OSError):  # a cell of this build has removed an artifact, or has changed it
+            if (
+                entry
+                and self.fingerprints.made_by_same_code(self._keys.get(node.name, ""), entry)
+                and not entry.changed_artifact()
+            ):
                 return entry
         return None
 

@@ -103,6 +103,14 @@ class Fingerprints:
         """Return the parts of a key that ``keys`` returned."""
         return self._made.get(key, {})
 
+    def made_by_same_code(self, key: str, entry: Entry) -> bool:
+        """Return whether an entry was made by the code and in the environment of a key that ``keys`` returned."""
+        ours, theirs = self.parts_of(key), entry.result.parts
+        code = [
+            name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
+        ]
+        return all(ours.get(name) == theirs.get(name) for name in code)
+
     def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
         """Return the parts of a cell's key without those of the cells that it needs."""
         # Not cached: a data file may be edited during a long build.
@@ -125,9 +133,8 @@ class Fingerprints:
         try:
             found = fresh.own_parts(node)
             for name in node.needs:
-                for artifact, digest in results[name].result.artifacts.items():
-                    if file_digest(results[name].artifacts / artifact) != digest:
-                        return f"{artifact} of {name} changed"
+                if artifact := results[name].changed_artifact():
+                    return f"{artifact} of {name} changed"
             if ran and node.cell.measures and self.operator_sources is not None:
                 before, self._on_disk = self._on_disk, operator_sources(self.project.operators_folder)
                 for path in {**before, **self._on_disk}:

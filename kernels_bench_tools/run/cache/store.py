@@ -109,6 +109,11 @@ class Entry(_EntryFolder):
         """Whether no cell of this build has removed it."""
         return os.path.isdir(self.folder)  # noqa: PTH112 - much faster
 
+    def changed_artifact(self) -> str:
+        """Return the first artifact that is not as it was stored; empty if all are. A missing one is an ``OSError``."""
+        stored = self.result.artifacts.items()
+        return next((name for name, digest in stored if file_digest(self.artifacts / name) != digest), "")
+
     @property
     def failed(self) -> bool:
         """Whether the cell, or one of its workloads, is wrong or failed."""
