@@ -94,8 +94,7 @@ def loss_tolerance(dtype: torch.dtype) -> Tolerance:
     The second is up to 4 eps between 8 and 16, however small the loss is.
     """
     eps = torch.finfo(dtype).eps
-    rounded = 4 * eps if eps > torch.finfo(torch.float32).eps else 0.0
-    return Tolerance(rtol=max(eps, FLOAT32_TOLERANCE.rtol), atol=FLOAT32_TOLERANCE.atol + rounded)
+    return Tolerance(rtol=max(eps, FLOAT32_TOLERANCE.rtol), atol=max(4 * eps, FLOAT32_TOLERANCE.atol))
 
 
 def gradient_tolerance(dtype: torch.dtype) -> Tolerance:

@@ -64,6 +64,9 @@ const save = () => {
   location.replace(written);
 };
 
+// The anchor and the settings of the page's own link.
+const linked = () => location.hash.slice(1).split("?");
+
 // The view that an anchor leads to. That of a device's first view is the device's.
 const viewAt = anchor => {
   const picked = all("[data-pick]").find(part => part.dataset.pick === anchor) || document.getElementById(anchor)?.closest("[data-pick]");
@@ -72,7 +75,7 @@ const viewAt = anchor => {
 
 const restore = () => {
   if (location.hash === written) return;
-  const [anchor, query] = location.hash.slice(1).split("?");
+  const [anchor, query] = linked();
   const target = document.getElementById(anchor);
   view = viewAt(anchor);
   // An anchor alone leaves everything else as it is.
@@ -148,7 +151,7 @@ const show = () => {
 
 const change = () => {
   // The event of a link to another view may be still to come.
-  if (location.hash !== written) view = viewAt(location.hash.slice(1).split("?")[0]);
+  if (location.hash !== written) view = viewAt(linked()[0]);
   show();
   save();
 };

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -105,9 +106,9 @@ def _run(run: NotebookRun, folder: Path, cells: Sequence[Need], files: Sequence[
     cell = run.cells[0]
     draw, shows = figure.chart_svg, figure.shows
 
-    def latencies_only(summary: Summary, chart: str, *pages: Mapping[str, str]) -> bytes:
+    def latencies_only(summary: Summary, chart: str, *rest: Any) -> bytes:
         # Pages show this one, and the others if a reader asks. Drawing all of them takes a minute.
-        return draw(summary if chart == LATENCY.chart else replace(summary, devices=[]), chart, *pages)
+        return draw(summary if chart == LATENCY.chart else replace(summary, devices=[]), chart, *rest)
 
     def first_only(view: DeviceSummary, chart: str) -> bool:
         # The file of latencies has those of other metrics, too. Tests look at those of activations.
