@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 29_940,
+    "tests": 29_950,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

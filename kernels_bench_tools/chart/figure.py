@@ -159,7 +159,7 @@ _PLACED = re.compile(
 
 def drawn_panels(figure: bytes) -> dict[str, Panel]:
     """Return the panels of a file of ``figure_svg``, by the digest of what each was drawn from."""
-    placed = filter(None, map(_PLACED.fullmatch, figure.decode().splitlines()))
+    placed = filter(None, map(_PLACED.fullmatch, figure.decode(errors="replace").splitlines()))
     return {panel["drawn"]: Panel(f"<svg {panel['rest']}", float(panel["height"])) for panel in placed}
 
 

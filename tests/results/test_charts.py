@@ -218,6 +218,7 @@ def test_only_panels_with_a_change_are_drawn_again_and_the_file_is_the_same(summ
     monkeypatch.setattr(figure, "draw_panel", lambda *of: drawn.append(of[1].device.slug) or draw_panel(*of))
     assert chart_svg(summary, "latency", before=before) == before
     assert drawn == []
+    assert chart_svg(summary, "latency", before=b"\xff\n" + before) == before
 
     row = summary.devices[1].rows[0]
     row.points[0].p50_ms *= 2
