@@ -30,9 +30,9 @@ write_records(Path("op.jsonl"), [Record(**row, run="r", impl=IMPL, device=curren
 """
 
 
-def waiting(begun: Path) -> str:
-    """Return a cell's code that makes a file and then does not end."""
-    return f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
+def waiting(begun: Path, seconds: int = 600) -> str:
+    """Return a cell's code that makes a file and then waits, by default longer than any test."""
+    return f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep({seconds})\n"
 
 
 def interrupt_build(folder: Path, begun: Path, *options: str) -> str:
@@ -162,7 +162,7 @@ def test_a_build_whose_folder_is_removed_ends_without_a_traceback(tmp_path: Path
     folder.mkdir()
     (folder / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
     begun = tmp_path / "begun"
-    (folder / "a.md").write_text(f"```python id=a\n{waiting(begun).replace('600', '2')}```\n")
+    (folder / "a.md").write_text(f"```python id=a\n{waiting(begun, seconds=2)}```\n")
     build = subprocess.Popen(BUILD, cwd=folder, stderr=PIPE, text=True)
     assert wait_until(begun.exists)
     shutil.rmtree(folder, ignore_errors=True)
