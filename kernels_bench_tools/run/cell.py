@@ -38,7 +38,7 @@ from kernels_bench_tools.text import size as readable_size
 DEFAULT_TIMEOUT_SECONDS = 900
 """For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload with
 autotuning; with much more, one cell that hangs would hold a device for most of a build."""
-GONE = "its result was removed while this build ran"
+GONE = "its result was removed or changed while this build ran"
 _LISTED_REFUSALS = 10
 _RUN = "run_benchmark"
 """In the code of cells whose files can only be records."""

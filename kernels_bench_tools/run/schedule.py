@@ -31,7 +31,14 @@ from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest,
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.store import (
+    CellCache,
+    DamagedEntryError,
+    Draft,
+    Entry,
+    StoredResult,
+    read_entry,
+)
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared, torch_notice
@@ -134,6 +141,7 @@ class Execution:
                     logs = {name: self._draft(name).environment_log for name in self.expected}
                     self._prepared = self.executor.prepare(nodes, logs, pool)
                     self._run_all(stale, pool)
+                    self._refuse_changed()
                 except BaseException:
                     self.executor.interrupt()
                     pool.shutdown(cancel_futures=True)
@@ -249,6 +257,14 @@ class Execution:
                 session.result()
                 for name in self._close(self._running_sessions.pop(session)):
                     sorter.done(name)
+
+    def _refuse_changed(self) -> None:
+        """Forget results that a cell of this build has changed."""
+        for name in [*self.results] if self.ran else ():
+            try:
+                read_entry(self.results[name].folder)
+            except DamagedEntryError as error:
+                self._settle(name, self._without_result(name, Status.INVALID, str(error)))
 
     def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
         self.progress.cell_started(str(name))

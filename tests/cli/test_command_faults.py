@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builds import latency
 from filelock import FileLock
-from projects import PYTHON, assert_one_line, run_kbt
+from projects import PYTHON, WITHOUT_RIGHTS, assert_one_line, run_kbt
 
 from kernels_bench_tools.records.codec import read_records, write_records
 from kernels_bench_tools.records.device import current_device
@@ -120,10 +120,6 @@ def test_clean_waits_until_the_build_has_ended(
     assert not scripts.exists()
     assert (tmp_path / ".kbt").exists() == (not arguments)
     assert committed.exists()
-
-
-WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
-"""Makes root subject to the modes of files."""
 
 
 def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed: Path, tmp_path: Path) -> None:

@@ -158,8 +158,18 @@ MEMORY = {
     "a closed file in /dev/shm": "os.makedirs(f'{ours}/a'); put(f'{ours}/a/b')",
     "a removed file": "p = ours; f = put(p); f = open(p); os.remove(p)",
     "a file without a name": "m = os.memfd_create('m'); [os.write(m, fill(1)) for _ in range(320)]",
+    "segments": (
+        "import ctypes; c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_void_p\n"
+        "for _ in range(4):\n    i = c.shmget(0, ctypes.c_size_t(80 << 20), 0o1600)\n"
+        "    p = ctypes.c_void_p(c.shmat(i, None, 0)); ctypes.memset(p, 1, 80 << 20); c.shmdt(p)"
+    ),
     "shared pages": "import mmap; m = mmap.mmap(-1, 320 << 20); m.write(fill(320))",
 }
+
+
+def segments() -> set[str]:
+    """Return the numbers of System V's segments of shared memory."""
+    return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
 
 
 def test_memory_over_the_limit_is_oom_with_the_size(workspace):
@@ -169,8 +179,10 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
     )
     for number, code in enumerate(MEMORY.values()):
         workspace.cell(f"{number}.md", f"{head}{code}\ntime.sleep(600)")
+    before = segments()
     workspace.build(memory_limit=200 * 2**20, jobs=2)
 
+    assert segments() <= before
     for number, way in enumerate(MEMORY):
         run = workspace.result(f"{number}.md")
         assert run.status == "oom", way

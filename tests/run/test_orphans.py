@@ -7,7 +7,7 @@ import subprocess
 
 import psutil
 import pytest
-from projects import PYTHON, survivors, wait_until
+from projects import PYTHON, WITHOUT_RIGHTS, survivors, wait_until
 
 from kernels_bench_tools.run.process.reaper import is_abandoned, reaper
 
@@ -64,6 +64,15 @@ def test_no_process_outlives_a_build(workspace, folder, number):
     assert wait_until(lambda: not survivors(seconds))
     assert wait_until(lambda: not scripts_of(workspace))
     assert wait_until(lambda: not list(folder.glob("kbt-*")))
+
+
+def test_a_process_that_hides_its_variables_ends_with_its_cell(workspace, folder):
+    code = "import ctypes, os, time\nr, w = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n"
+    code += "    ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE\n    os.write(w, b'x'); time.sleep(900)\nos.read(r, 1)"
+    workspace.cell("n.md", code)
+    subprocess.run([*WITHOUT_RIGHTS, *BUILD], cwd=workspace.root, check=True)
+
+    assert not scripts_of(workspace)
 
 
 def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, folder):

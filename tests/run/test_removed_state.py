@@ -99,3 +99,21 @@ def test_a_cell_that_removes_or_plants_what_kbt_makes_costs_no_other_cell(
 
     assert after.returncode == 0, after.stderr
     assert {one["status"] for one in json.loads(after.stdout)["cells"]} == {"ok"}
+
+
+def test_a_result_that_another_cell_has_changed_is_invalid_and_made_again(tmp_path: Path) -> None:
+    cells = {
+        "a": "open('x.csv', 'w').write('right\\n1\\n')",
+        "b": f"import pathlib\nfor path in pathlib.Path({str(tmp_path)!r}).glob('.kbt/cache/*/artifacts/x.csv'):\n"
+        "    path.write_text('wrong\\n1\\n')",
+    }
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    text = "".join(f"```python id={name}\n{code}\n```\n\n" for name, code in cells.items())
+    (tmp_path / "n.md").write_text(f"![artifact:x.csv]\n\n{text}")
+
+    done, again = (run_kbt(tmp_path, "build", "--env", "current", "--jobs", "1", "--json") for _ in range(2))
+
+    found = {one["cell"]: one["status"] for one in json.loads(done.stdout)["cells"]}
+    assert (done.returncode, found) == (1, {"n.md:a": "invalid", "n.md:b": "ok"})
+    assert again.returncode == 0, again.stderr
+    assert "right" in (tmp_path / "site/n.html").read_text()

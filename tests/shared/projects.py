@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("index.md", "layer_norm", "pyproject.toml", "README.md", "LICENSE", "templates")
 NO_COPY = shutil.ignore_patterns("__pycache__", ".kbt", ".uvnote")
 
+WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
+"""Makes root subject to the modes of files, and keeps it from what other processes hide."""
+
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -15,6 +15,7 @@ from kernels_bench_tools.run.process.reaper import orphans_of
 
 _DEFAULT_SHARE = 0.9
 _INTERVAL_SECONDS = 0.25
+_REMOVE_SEGMENT = 0  # IPC_RMID
 _SHARED = Path("/dev/shm")  # noqa: S108 - only looked at
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -39,6 +40,8 @@ class MemoryWatch:
         self._others = set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()  # noqa: PTH208
         self._files: dict[tuple[int, int], Path] = {}
         """Files below ``/dev/shm`` that the processes made."""
+        self._seen: set[int] = set()
+        """Numbers of the processes so far."""
         self.used = 0
         """Bytes that the processes used, if that was more than the limit."""
 
@@ -58,6 +61,7 @@ class MemoryWatch:
             if path.parts[: len(_SHARED.parts)] == _SHARED.parts
             and path.parts[len(_SHARED.parts)] not in self._others
         }
+        self._seen |= {process.pid for process in members}
         machine = psutil.virtual_memory()
         if (
             self._limit is None or machine.total - machine.available < self._limit
@@ -66,7 +70,7 @@ class MemoryWatch:
         devices = _devices_in_memory()
         sizes = {number: file.st_blocks for number, (_, file) in opened.items() if number[0] in devices}
         sizes |= {number: file.st_blocks for number, file in self._left()}
-        files = 512 * sum(sizes.values())
+        files = 512 * sum(sizes.values()) + sum(self._segments().values())
         # The exact value takes longer to find out.
         if sum(_resident(process) for process in members) + files > self._limit:
             total, shared = map(sum, zip(*map(_proportional, members), strict=True)) if members else (0, 0)
@@ -75,7 +79,11 @@ class MemoryWatch:
         return self.used > 0
 
     def remove_files(self) -> None:
-        """Remove what the processes, which have ended, left below ``/dev/shm``, unless another process uses it."""
+        """Remove the shared memory that the processes, which have ended, left, and files below ``/dev/shm`` that no other one uses."""
+        for segment in self._segments():
+            import ctypes
+
+            ctypes.CDLL(None).shmctl(segment, _REMOVE_SEGMENT, None)
         if left := dict(self._left()):
             for pid in psutil.pids():
                 left = {number: file for number, file in left.items() if number not in _open_files(pid)}
@@ -92,6 +100,15 @@ class MemoryWatch:
                 with suppress(OSError):  # it is not empty
                     for folder in path.parents[: -len(_SHARED.parts)]:
                         folder.rmdir()
+
+    def _segments(self) -> dict[int, int]:
+        """Return the System V shared memory that the processes made: the bytes in memory of each segment."""
+        try:
+            rows = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+        except OSError:  # not Linux
+            return {}
+        # Columns: key, number, permissions, size, creating process, and much later resident and swapped bytes.
+        return {int(row[1]): int(row[14]) + int(row[15]) for row in rows if int(row[4]) in self._seen}
 
     def _left(self) -> Iterator[tuple[tuple[int, int], os.stat_result]]:
         for number, path in self._files.items():

@@ -199,6 +199,8 @@ def orphans_of(leader: int, marker: bytes) -> list[int]:
 def _is_of(pid: int, leader: int, marker: bytes) -> bool:
     try:
         return os.getsid(pid) == leader or marker in _read(pid, "environ")
+    except PermissionError:  # it hides its variables, as no program of ours does
+        return True
     except OSError:  # it has ended
         return False
 
