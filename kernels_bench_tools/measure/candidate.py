@@ -6,6 +6,7 @@ What it is given and what its outputs are worth is decided by :mod:`.trial`, in 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -170,6 +171,10 @@ class Candidate(TimedCalls):
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
+
+    def abort(self) -> None:
+        """End this process, so that the workloads that are left run in another one."""
+        os.abort()
 
 
 @contextmanager

@@ -31,6 +31,7 @@ Inputs = tuple[Any, ...]
 
 ACCELERATOR_SETS = ("default", "large", "decode")
 CPU_SETS = ("cpu",)
+_DEVICE_ERRORS: Any = getattr(torch, "AcceleratorError", ())  # of torch 2.8 and later
 
 Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
 """The result of an implementation: one tensor, or a tuple of tensors."""
@@ -75,6 +76,8 @@ class Tolerance:
     mean: float = float("inf")
     """Allowed mean error, as a multiple of that of torch's operator, except on edge cases: where the error at an element may be
     larger than that of a lower precision in parts of the computation."""
+    products: float = 0.0
+    """By this share the operands of products may be rounded: what that changes at an element is allowed, too."""
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
@@ -351,7 +354,11 @@ class Operator:
             raise self._mistake(name, function, error) from error
 
     def _mistake(self, name: str, function: Callable[..., Any], error: Exception) -> Exception:
-        if isinstance(error, KbtError | CallError) or failed_status(error) is not Status.ERROR:
+        # An error of a device is found by whichever call comes next.
+        if (
+            isinstance(error, (KbtError, CallError, _DEVICE_ERRORS))
+            or failed_status(error) is not Status.ERROR
+        ):
             return error
         said = f"{type(error).__name__}: {failure_of(error).msg}"
         return OperatorError(self._place(function, error), f"`{name}` raised {said}")

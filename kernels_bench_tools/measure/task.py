@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.drawn_sets import with_drawn_sets
 from kernels_bench_tools.measure.judge.guard import PACKAGES, TRUST
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import CallError, Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.build import FORWARD, CellContext
@@ -305,6 +305,11 @@ def measure_task(
         written = file.append(with_session(record, session.sentinels, {} if number else session.peaks))
         state.done = number + 1
         print(f"{result_line(written)}\n")
+        try:
+            candidate.release()
+        except CallError:  # after an illegal memory access every call of its process fails
+            if state.done < len(selected):
+                candidate.abort()
     if task.failure is None:
         session.close()
     return file.complete(session.sentinels, session.peaks)

@@ -190,7 +190,6 @@ def run_trial(
             second_ms=trial.second_ms,
             work=trial.work,
         )
-    candidate.release()
     gc.collect()
     if session.device.startswith("cuda"):
         torch.cuda.empty_cache()

@@ -57,6 +57,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_cell(project, "six_runs", cells.SIX_RUNS)
         write_cell(project, "no_name", cells.NO_NAME, outputs="*.jsonl")
         write_cell(project, "crash", cells.CRASH)
+        write_cell(project, "lost", cells.LOST)
         write_cell(project, "endless", cells.ENDLESS, timeout=20)
         options = ("--env", "current", "--workloads", "smoke")
         done = run_kbt(project, "build", *options, timeout=SECONDS)
@@ -118,15 +119,21 @@ def test_an_honest_implementation_is_ok(built: Path, name: str) -> None:
     )
 
 
-def test_a_crash_costs_one_workload(built: Path) -> None:
-    found = {str(record.wl["seq_len"]): record for record in records(built, "crash")}
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [("crash", Status.CRASHED, "SIGSEGV"), ("lost", Status.ERROR, "illegal memory access")],
+)
+def test_a_process_that_cannot_go_on_costs_one_workload(
+    built: Path, name: str, status: Status, said: str
+) -> None:
+    found = {str(record.wl["seq_len"]): record for record in records(built, name)}
 
     assert {size: record.outcome for size, record in found.items()} == {
         "128": Status.OK,
-        "256": Status.CRASHED,
+        "256": status,
         "512": Status.OK,
     }
-    assert "SIGSEGV" in found["256"].err.msg
+    assert said in found["256"].err.msg
 
 
 def test_a_file_with_a_name_that_no_file_can_have_costs_its_own_cell(summary: Summary) -> None:

@@ -208,6 +208,15 @@ def test_a_wrong_module_is_one_line_with_its_place(
         assert len(str(caught.value).splitlines()) == 1
 
 
+def test_an_error_of_the_device_is_not_said_to_be_the_operators() -> None:
+    def inputs(*_: Any) -> Any:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    operator = replace(find_operator("layer_norm"), inputs=inputs)
+    with pytest.raises(torch.AcceleratorError):  # an earlier call of an implementation caused it
+        operator.made_inputs(operator.workloads("smoke")[0], "cpu", 0)
+
+
 def test_an_unknown_operator_names_where_modules_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

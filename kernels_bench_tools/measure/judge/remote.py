@@ -45,7 +45,7 @@ _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
-    *("open", "make_ahead", "batch", "change_next", "clocked", "queue", "output", "hold", "held"),
+    *("open", "make_ahead", "batch", "change_next", "clocked", "queue", "output", "hold", "held", "abort"),
 )
 _HINTS = MappingProxyType(
     {
