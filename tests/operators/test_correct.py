@@ -1,6 +1,7 @@
 """What is right: torch's implementations, and formulas that are written out here, in every type and edge case."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from implementations import (
 )
 from torch import Tensor
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.correctness.check import check
@@ -146,6 +148,35 @@ def test_a_scan_is_as_many_steps(name: str) -> None:
 
     torch.testing.assert_close(torch.cat(outputs, axis).double(), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(state.double(), last, rtol=1e-5, atol=1e-6)
+
+
+class RoundedProducts(TorchFunctionMode):
+    def __init__(self, rounded: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.rounded = rounded
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (Tensor.matmul, torch.matmul):
+            args = tuple(map(self.rounded, args))
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_scan_may_round_what_it_multiplies_to_half_precision_and_not_to_int8() -> None:
+    operator = find_operator("ssd_scan")
+    axes = dict(zip(operator.axes, ("prefill", 1, 512, 32, 64, 8, 128), strict=True))
+    inputs = operator.inputs(Workload(name="w", axes=axes, dtype="bfloat16", group="Prefill"), "cpu", 2)
+
+    def error(rounded: Callable[[Tensor], Tensor]) -> float:
+        with RoundedProducts(rounded):
+            outputs = operator.baseline(*inputs)
+        return compare(outputs, operator, inputs).worst.found.ratio
+
+    def in_int8(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round().mul(scale).nan_to_num()
+
+    assert error(lambda x: x.bfloat16().float()) < 1
+    assert error(in_int8) > 3
 
 
 def test_the_reference_of_a_convolution_is_the_formula() -> None:

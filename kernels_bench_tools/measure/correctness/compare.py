@@ -411,11 +411,12 @@ class _Part:
 
     @property
     def _rounding(self) -> float:
-        """That of float32, or of float64 if there are inputs and outputs of this type."""
+        """That of float32, of float64 if there are inputs and outputs of this type, or that of products as a share of ``SENSITIVITY``."""
         outputs = [self.operator.dtype_of(kind, self.inputs) for kind in self.operator.outputs]
         inputs = [one.dtype for one in self.inputs if isinstance(one, Tensor)]
         finest = (min(filter(None, map(eps_of, dtypes)), default=1.0) for dtypes in (outputs, inputs))
-        return min(_ROUNDING, max(finest))
+        products = self.operator.tolerance_of(self.operator.outputs[0], self.inputs).products
+        return max(min(_ROUNDING, max(finest)), products / SENSITIVITY)
 
     @cached_property
     def _changes(self) -> list[Tensor]:
