@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kernels_bench_tools.text import has_credentials
 
@@ -53,6 +55,12 @@ def module_variables(
         if not is_credential(name, value) or (network and _OF_NETWORK.fullmatch(name))
     }
     return passed | {"PYTHONPATH": os.pathsep.join([*paths, str(package)])}
+
+
+def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, without the user's credentials; return what it printed. ``options`` are those of ``run``."""
+    variables = module_variables(os.environ)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, **options)
 
 
 def is_credential(name: str, value: str) -> bool:

@@ -1,21 +1,28 @@
 """Processes of this package import nothing from the current folder, and get no credentials that they do not need."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
 
-from kernels_bench_tools.own_process import PACKAGE_FOLDER, module_variables, python_command
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, module_variables, python_command, run_program
+from kernels_bench_tools.text import words
 
-STARTS = re.compile(r"subprocess\.(run|Popen|call|check_\w+)|os\.(exec|spawn|posix_spawn|system|popen)")
-"""How a process is started."""
-OTHER_PROGRAMS = {
-    "git.py",
-    "hub/build/__main__.py",
-    "hub/build/compilers.py",
-    "records/device.py",
-    "run/process/run.py",
+STARTS = re.compile(
+    r"subprocess\.(?:run|Popen|call|check_\w+|get\w*output)|os\.(?:exec|spawn|posix_spawn|fork|system|popen)|\bpty\."
+    r"|subprocess_(?:exec|shell)|get_context\(|ProcessPoolExecutor\(|multiprocessing\.(?:Process|Pool)"
+    r"|import (?:subprocess|os|multiprocessing) as|from (?:subprocess|os) import (?!PathLike|TimeoutExpired)"
+)
+"""How a process is started, or what starts one gets another name."""
+CALLED = {"subprocess.run", "subprocess.Popen", "start_session"}
+PLACES = {
+    "subprocess.run": words("git own_process cli/hub cli/selfcheck"),
+    # The last one for types only.
+    "subprocess.Popen": words("hub/build/__main__ measure/device/clocks run/process/reaper run/process/run"),
+    # Copies of a process, which run what it runs.
+    "os.fork": ("measure/judge/remote",),
+    **dict.fromkeys(("get_context(", "ProcessPoolExecutor("), ("chart/figure", "selfcheck/checks")),
 }
-"""Where something else than a module of this package is started."""
 
 
 def modules() -> dict[str, str]:
@@ -24,13 +31,18 @@ def modules() -> dict[str, str]:
     }
 
 
-def test_every_start_of_a_module_of_this_package_has_its_command_from_one_place():
-    started = {name for name, text in modules().items() if STARTS.search(text)}
-    named = {name for name, text in modules().items() if re.search(r"sys\.executable", text)}
-    commands = {name for name, text in modules().items() if re.search(r"(python|isolated)_command\(", text)}
+def test_processes_are_started_in_known_places_with_variables_and_a_command_that_were_chosen():
+    found = {(start, path) for path, text in modules().items() for start in STARTS.findall(text)}
+    calls = [(path, node) for path, text in modules().items() for node in ast.walk(ast.parse(text))]
+    starts = [
+        (path, one) for path, one in calls if isinstance(one, ast.Call) and ast.unparse(one.func) in CALLED
+    ]
+    without = [path for path, call in starts if all(one.arg != "env" for one in call.keywords)]
 
-    assert started - OTHER_PROGRAMS <= commands
-    assert named == {"own_process.py"}
+    assert found == {(start, f"{path}.py") for start, paths in PLACES.items() for path in paths}
+    assert without == ["run/process/reaper.py"]  # one function passes on what its callers chose
+    own = [path for path, text in modules().items() if re.search(r"\[\s*PYTHON,|sys\.executable", text)]
+    assert own == ["own_process.py"]
 
 
 def test_git_is_called_in_one_place():
@@ -71,3 +83,8 @@ def test_credentials_are_passed_only_to_what_needs_them() -> None:
         "HF_TOKEN",
         "HTTPS_PROXY",
     }
+
+
+def test_a_program_gets_no_credentials(monkeypatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    assert "secret" not in run_program(["env"]).stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import PurePosixPath
@@ -16,7 +14,7 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.notebooks.project import operators as project_operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import python_command, run_program
 from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.codec import read_committed, read_effects
 from kernels_bench_tools.records.committed import effect_files, record_files
@@ -87,12 +85,8 @@ def _run_operators(project: Project) -> list[KbtError]:
     names = [*operator_modules(project.operators_folder)]
     if names and find_spec("torch") is None:
         raise KbtError("kbt check --operators", "torch is not installed beside kbt", "", "pip install torch")
-    command = python_command(
-        "-m", "kernels_bench_tools.measure.correctness", str(project.operators_folder), *names
-    )
-    done = subprocess.run(
-        command, env=module_variables(os.environ), capture_output=True, text=True, check=False
-    )
+    folder, module = str(project.operators_folder), "kernels_bench_tools.measure.correctness"
+    done = run_program(python_command("-m", module, folder, *names))
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return [KbtError("kbt check --operators", f"its process failed: {last}")]

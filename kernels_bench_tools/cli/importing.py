@@ -19,7 +19,7 @@ from kernels_bench_tools.cli.output import note, print_json, terminal_width
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
 from kernels_bench_tools.own_folders import temporary_folder
-from kernels_bench_tools.own_process import PYTHON, module_variables
+from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.build import (
     CONTEXT_VARIABLE,
     REFERENCE,
@@ -36,6 +36,7 @@ from kernels_bench_tools.results.imported import compare_problem, hf_payload, sc
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.sources import whole_record
 from kernels_bench_tools.results.summary import Comparison
+from kernels_bench_tools.run.logs import public
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import grouped, milliseconds, plural, slugify, table, visible
 
@@ -361,7 +362,7 @@ def _run(folder: Path, request: ProblemRequest, file: Path, context: CellContext
     write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
     variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
     return Processes().run(
-        [PYTHON, "-m", _MODULE, str(folder / "request.json")],
+        python_command("-m", _MODULE, str(folder / "request.json")),
         folder=folder,
         variables=variables,
         stdout=folder / "stdout",
@@ -378,7 +379,7 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
         return Status.OOM, "used too much memory"
     if end.stop or end.code < 0:
         return Status.CRASHED, f"ended by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
-    lines = log.read_text("utf-8", errors="replace").strip().splitlines()
+    lines = public(log.read_text("utf-8", errors="replace")).strip().splitlines()
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 
 

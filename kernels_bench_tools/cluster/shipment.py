@@ -36,7 +36,7 @@ from kernels_bench_tools.records.settings import OPERATORS, operator_modules, sh
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
 from kernels_bench_tools.run.cache.store import CellCache, Entry, read_entry
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.environment.base import CONFIGURATIONS, find_environment
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.run.executor import LocalExecutor
 from kernels_bench_tools.run.progress import ForwardedProgress, Progress
@@ -105,7 +105,7 @@ class Shipment:
     needed: dict[CellName, tuple[str, bytes]]
     """Key and archived entry of each needed cell."""
     sources: bytes
-    """Archive of the project's own operators, what the headers of the cells read from the client's disk, and settings of uv."""
+    """Archive of the project's own operators, and what the headers of the cells read from the client's disk."""
     inputs: bytes
     """Archive of data files of the cells, and of the lock of hub kernels."""
     lock: str
@@ -133,7 +133,7 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask], worker: 
     if folder != PACKAGE_FOLDER / OPERATORS:  # which a worker has
         sources |= {*operator_modules(folder).values(), *shared_files(folder)}
     if environment == "uv":
-        sources |= _read_by_headers(project, nodes.values())
+        sources |= _read_by_headers(nodes.values())
     return Shipment(
         project=project,
         environment=environment,
@@ -153,18 +153,14 @@ def _rootless(path: Path) -> str:
     return path.relative_to(path.anchor).as_posix()
 
 
-def _read_by_headers(project: Project, nodes: Iterable[Node]) -> set[Path]:
-    """Return the files that uv reads for the headers of cells: its settings, and packages that path sources name."""
+def _read_by_headers(nodes: Iterable[Node]) -> set[Path]:
+    """Return the files that uv reads for the headers of cells: packages that path sources name."""
     found: set[Path] = set()
-    sources: set[Path] = set()
-    for node in nodes:
-        folders = [folder for folder in node.notebook.path.parents if folder.is_relative_to(project.root)]
-        settings = (folder / name for folder in folders for name in CONFIGURATIONS)
-        found |= {path for path in settings if path.is_file()}
-        script = node.notebook.script_path(node.cell)
-        written = path_sources(read_header(node.cell.code)).values()
-        sources |= {Path(os.path.normpath(script.parent / path)) for path in written}
-    for source in sources:
+    for source in {
+        Path(os.path.normpath(node.notebook.script_path(node.cell).parent / path))
+        for node in nodes
+        for path in path_sources(read_header(node.cell.code)).values()
+    }:
         own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
         parts = [source / part for part in _PACKAGE_PARTS] if own else [source]
         files = {path for part in parts for path in source_files(part)}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.own_process import run_program
 from kernels_bench_tools.text import plural, slugify
 
 _LISTED_GPU = re.compile(r"^(?:GPU (?P<index>\d+):|\s+MIG ).*\(UUID: (?P<uuid>[^)\s]+)\)")
@@ -114,11 +115,10 @@ def ask_smi(*arguments: str) -> str:
     if smi is None:
         return ""
     try:
-        return subprocess.run(
-            [smi, *arguments], capture_output=True, text=True, timeout=30, check=True
-        ).stdout
+        done = run_program([smi, *arguments], timeout=30)
     except (OSError, subprocess.SubprocessError):
         return ""
+    return "" if done.returncode else done.stdout
 
 
 def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:

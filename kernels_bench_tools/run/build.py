@@ -17,9 +17,9 @@ from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_targets
-from kernels_bench_tools.own_process import PACKAGE_FOLDER
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, is_credential
 from kernels_bench_tools.records.build import (
     DRAWN_SET,
     FORWARD,
@@ -154,11 +154,7 @@ def build(
             cache=cache,
             checkout=checkout,
             progress=progress,
-            policy=msgspec.structs.replace(
-                project.policy,
-                memory_limit=options.memory_limit or project.policy.memory_limit,
-                pass_env=(*project.policy.pass_env, *options.pass_env),
-            ),
+            policy=_policy(project.policy, options, progress),
             retry_failed=options.retry_failed,
             measures=options.measure,
             broken=survey.broken,
@@ -178,6 +174,19 @@ def build(
         if cache.grew:
             cache.prune(project.cache_size)
         return run
+
+
+def _policy(policy: CellPolicy, options: BuildOptions, progress: Progress) -> CellPolicy:
+    """Return what cells may use: of the variables that the settings name, which may be a stranger's, no credentials."""
+    asked = [name for name in policy.pass_env if name not in options.pass_env]
+    secret = [name for name in asked if is_credential(name, os.environ.get(name, ""))]
+    if secret:
+        what = f"cells do not get {' and '.join(secret)}, which may be credentials"
+        remedy = f"If you trust them: {' '.join(f'--pass-env {name}' for name in secret)}"
+        progress.note(str(ProjectError("pyproject.toml: pass_env", what, "Names of no credentials", remedy)))
+    passed = (*(name for name in asked if name not in secret), *options.pass_env)
+    limit = options.memory_limit or policy.memory_limit
+    return msgspec.structs.replace(policy, memory_limit=limit, pass_env=passed)
 
 
 def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:

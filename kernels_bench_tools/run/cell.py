@@ -30,7 +30,7 @@ from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.store import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
-from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line
+from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line, public
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.text import environment_key, plural
 from kernels_bench_tools.text import size as readable_size
@@ -189,10 +189,11 @@ def finish(
     exit_code: int | None = None,
     transient: bool = False,
 ) -> StoredResult:
-    """Return the result of a cell; a failure is added to the records of a cell that measures.
+    """Return the result of a cell; a failure, without what is private, is added to the records of a cell that measures.
 
     ``transient`` is whether it failed for a reason outside of the cell.
     """
+    failure = failure and Failure(type=failure.type, msg=public(failure.msg))
     if failure is not None and task.cell.measures:
         add_failure(task.draft.artifacts, task.cell.outputs, task.context, task.device, status, failure)
     reason = failure.msg if failure else ""

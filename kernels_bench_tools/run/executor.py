@@ -52,7 +52,7 @@ from kernels_bench_tools.run.environment.variables import (
     forwarded_variables,
 )
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.logs import hide_paths, without_paths
+from kernels_bench_tools.run.logs import hide_paths, public
 from kernels_bench_tools.run.process.judge import (
     Judge,
     JudgedProcess,
@@ -149,7 +149,7 @@ class LocalExecutor:
         for node in nodes:
             code, script = self._environment.script(node.cell), node.notebook.script_path(node.cell)
             write_script(script, code)
-            found = self._environment.shared_script(code, script, self._project.root, self._project.state)
+            found = self._environment.shared_script(code, script, self._project.state)
             shared.setdefault(found, []).append(node)
         futures = {
             script: pool.submit(self._prepare_one, script, members, logs)
@@ -179,7 +179,7 @@ class LocalExecutor:
         except OSError as error:
             prepared = Prepared(reason=f"its environment cannot be made: {error.strerror or error}")
         hide_paths(log, self._hidden)
-        return replace(prepared, reason=without_paths(prepared.reason.encode(), self._hidden).decode())
+        return replace(prepared, reason=public(prepared.reason, self._hidden))
 
     def _renew(self, task: CellTask) -> Prepared:
         """Return the environment of a cell; made again if its files have changed."""
@@ -193,8 +193,8 @@ class LocalExecutor:
             if not prepared.script:
                 return Prepared(reason=f"its environment changed during this build: {change}")
             what = f"the packages of its environment were changed ({change}); it is made again"
-            self._progress.note(f"{task.node.name}: {without_paths(what.encode(), self._hidden).decode()}")
-            self._environment.shared_script(code, script, self._project.root, self._project.state)
+            self._progress.note(f"{task.node.name}: {public(what, self._hidden)}")
+            self._environment.shared_script(code, script, self._project.state)
             made = self._make(Path(prepared.script), task.draft.environment_log)
             if made.files:  # also for the other cells that share it
                 prepared.files.adopt(made.files)
@@ -231,13 +231,13 @@ class LocalExecutor:
                 self._renew(task)
             remove_tree(task.draft.artifacts, task.draft.folder)
             task.draft.make()
-            what = without_paths(f"{changed} while it ran".encode(), self._hidden).decode()
+            what = public(f"{changed} while it ran", self._hidden)
             return outdated(task, what, seconds=result.seconds, exit_code=result.exit_code)
         except (OSError, ProjectError) as error:
             if self._stopped.is_set():  # the process that judges has been ended
                 raise InterruptedBuildError from error
             task.draft.make()
-            failure = Failure(type=type(error).__name__, msg=str(error))
+            failure = Failure(type=type(error).__name__, msg=public(str(error), self._hidden))
             return finish(task, Status.ERROR, failure, transient=True)
 
     def _run(self, task: CellTask, python: str, folder: Path, turn: Turn | None) -> StoredResult:

@@ -73,27 +73,31 @@ _OUT_OF_MEMORY_MESSAGES = (
 
 
 def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
-    """Apply :func:`without_paths` to a file, and hide home folders, caches of this user, and credentials in URLs."""
+    """Replace folders in a file, home folders, caches of this user, and credentials in URLs."""
     data = log.read_bytes()
-    own = {user_cache().parent: "~/.cache", Path.home(): "~"}
-    hidden = without_private(without_paths(data, {**folders, **own}))
+    hidden = _public(data, folders)
     if hidden != data:
         log.write_bytes(hidden)
 
 
-def without_paths(text: bytes, folders: Mapping[Path, str]) -> bytes:
+def public(text: str, folders: Mapping[Path, str] | None = None) -> str:
+    """Return a message as it may be published: as :func:`hide_paths` leaves a log."""
+    return _public(text.encode(errors="backslashreplace"), folders or {}).decode()
+
+
+def _public(text: bytes, folders: Mapping[Path, str]) -> bytes:
     """Return a text with folders replaced, by ``~`` for example, since logs are published and compared.
 
     With an empty replacement, paths become relative to the folder.
     """
-    for folder, name in folders.items():
+    for folder, name in {**folders, user_cache().parent: "~/.cache", Path.home(): "~"}.items():
         if folder == folder.parent:  # the home of a user without one
             continue
         path = re.escape(os.fsencode(folder))
         inside, itself = (f"{name}/".encode(), name.encode()) if name else (b"", b".")
         text = re.sub(path + rb"/(?=[\w.])", lambda _, to=inside: to, text)  # type: ignore[misc]
         text = re.sub(path + rb"(?![\w.-])", lambda _, to=itself: to, text)  # type: ignore[misc]
-    return text
+    return without_private(text)
 
 
 def failure_from_log(log: Path) -> Failure:

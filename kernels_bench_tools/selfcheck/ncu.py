@@ -12,7 +12,7 @@ from statistics import median
 import torch
 
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
-from kernels_bench_tools.own_process import python_command
+from kernels_bench_tools.own_process import python_command, run_program
 from kernels_bench_tools.records.selfcheck import KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, find_cases
 
@@ -56,9 +56,8 @@ def run_ncu(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, flo
         "--print-units base --csv --target-processes application-only"
     )
     child = python_command("-m", "kernels_bench_tools.selfcheck.ncu", cache_control, *names)
-    command = [ncu, *options.split(), *child]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        process = run_program([ncu, *options.split(), *child], timeout=_SECONDS)
     except OSError as error:
         raise NcuError(f"{ncu} cannot be started ({error.strerror})") from error
     except subprocess.TimeoutExpired as error:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from projects import NO_COPY
+from projects import NO_COPY, contents
 from workspace import make_wheel
 
 from kernels_bench_tools.measure.judge.process import OlderFiles
@@ -19,6 +19,7 @@ from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
 from kernels_bench_tools.run.process import judge
+from kernels_bench_tools.text import words
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
 
@@ -128,6 +129,47 @@ def test_a_relative_source_counts_from_two_levels_below_the_notebook(workspace, 
     assert (script.parents[1] / ".gitignore").read_text() == "*\n"
 
 
+def test_uv_and_what_builds_a_package_get_no_credentials_but_those_of_indexes(workspace, monkeypatch):
+    secrets = words("HF_TOKEN MY_DB_PASSWORD UV_PUBLISH_TOKEN SSH_AUTH_SOCK")
+    needed = words("UV_INDEX_MINE_PASSWORD https_proxy NETRC XDG_CONFIG_HOME SSL_CLIENT_CERT")
+    for name in [*secrets, *needed]:
+        monkeypatch.setenv(name, "/some")
+    settings = "requires = []\nbuild-backend = 'evil'\nbackend-path = ['.']\n"
+    workspace.write("lib/pyproject.toml", f"[build-system]\n{settings}")
+    workspace.write(
+        "lib/evil.py", "import os\nopen('seen', 'w').write(' '.join(os.environ))\nraise SystemExit"
+    )
+    workspace.cell("n.md", header("lib @ file://" + str(workspace.root / "lib")))
+    workspace.build(environment="uv")
+
+    seen = (workspace.root / "lib/seen").read_text().split()
+    assert {*secrets, *needed, "HOME"}.intersection(seen) == {*needed, "HOME"}
+
+
+@pytest.mark.parametrize("name", [".venv/pyvenv.cfg", ".python-version", "op/uv.toml"])
+def test_no_file_of_a_repository_names_a_program_or_settings_for_uv(workspace, wheels, monkeypatch, name):
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    program = workspace.write(".venv/bin/python", f"#!/bin/sh\necho > '{workspace.root}/ran'\nexit 1\n")
+    program.chmod(0o755)
+    workspace.write(name, "home = /usr/bin\n" if name == ".venv/pyvenv.cfg" else f"{program}\n")
+    listed = "# [tool.uv]\n# find-links = ['../../../../../wheels']\n# ///\n"  # still from the script
+    workspace.cell("op/impls/x.md", header("tiny-one").removesuffix("# ///\n") + listed)
+    workspace.build(environment="uv")
+
+    assert workspace.result("op/impls/x.md").reason == ""
+    assert not (workspace.root / "ran").exists()
+
+
+def test_the_token_of_an_index_is_in_no_file_of_a_failed_build(workspace, monkeypatch):
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/SECRET/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    workspace.cell("op/impls/x.md", header("nowhere-to-be-found"), "id=a outputs=op.jsonl")
+    workspace.build(environment="uv")
+
+    assert "127.0.0.1:9/***/simple" in workspace.records("op/impls/x.md")[0]["err"]["msg"]
+    assert [name for name, data in contents(workspace.root).items() if b"SECRET" in data] == []
+
+
 def test_the_current_environment_is_the_running_interpreter(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     code = "import sys, kernels_bench_tools\nprint('/some/where' in sys.path, sys.executable)"
@@ -143,7 +185,6 @@ def test_uv_gets_the_indexes_of_pip():
         "PIP_INDEX_URL": "https://i",
         "PIP_EXTRA_INDEX_URL": "https://j https://k",
     }
-
     variables = uv_variables(pip | {"VIRTUAL_ENV": "/v"})
 
     assert variables["UV_FIND_LINKS"] == "/a,/b"

@@ -27,7 +27,7 @@ def share(tmp_path: Path):
     def find(code: str, folder: str = "op/impls") -> Path:
         script = tmp_path / folder / ".kbt/cells/n__a.py"
         script.parent.mkdir(parents=True, exist_ok=True)
-        return shared_script(code, script, tmp_path, tmp_path / ".kbt/environments")
+        return shared_script(code, script, tmp_path / ".kbt/environments")
 
     return find
 
@@ -81,12 +81,3 @@ def test_a_different_header_is_a_different_environment(share, old, new):
 )
 def test_a_header_that_may_contain_a_path_is_not_shared(share, old, new):
     assert share(header().replace(old, new)).name == "n__a.py"
-
-
-@pytest.mark.parametrize("name", ["uv.toml", "pyproject.toml", ".python-version"])
-def test_a_cell_in_a_folder_with_uv_settings_does_not_share(share, tmp_path, name):
-    (tmp_path / "op").mkdir()
-    (tmp_path / "op" / name).write_text("")
-
-    assert share(header()).name == "n__a.py"
-    assert share(header(), "other/impls").name != "n__a.py"

@@ -73,13 +73,16 @@ def test_variables_that_programs_need_are_allowed():
 
 
 def test_pass_env_passes_a_variable_and_runs_no_cell_again(workspace, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_123")
-    monkeypatch.setenv("OTHER_TOKEN", "456")
+    for name, value in {"HF_TOKEN": "hf_123", "OTHER_TOKEN": "456", "PLAIN": "7"}.items():
+        monkeypatch.setenv(name, value)
+    workspace.write("pyproject.toml", "[tool.kbt]\npass_env = ['HF_TOKEN', 'OTHER_TOKEN', 'PLAIN']\n")
     workspace.cell("n.md", PRINT)
-    workspace.build(pass_env=("HF_TOKEN",))
+    told = workspace.build(pass_env=("HF_TOKEN",))
     seen = environment_of(workspace)
 
-    assert (seen["HF_TOKEN"], seen.get("OTHER_TOKEN")) == ("hf_123", None)
+    # A repository cannot ask for credentials.
+    assert (seen["HF_TOKEN"], seen.get("OTHER_TOKEN"), seen["PLAIN"]) == ("hf_123", None, "7")
+    assert ["pass_env: cells do not get OTHER_TOKEN, " in note for note in told.notes] == [True]
     assert workspace.build().started == []
 
 

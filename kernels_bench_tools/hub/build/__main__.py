@@ -21,6 +21,7 @@ from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, m
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_process import module_variables, run_program
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 from kernels_bench_tools.text import plural
 
@@ -99,7 +100,7 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     # Ninja prints a file when it is compiled, which can take minutes.
     files = plural(sum(len(plan.objects) for plan in plans), "file")
     print(f"{files}, {jobs} at a time; those that have not changed are not compiled again", flush=True)
-    environment = {**os.environ, "NINJA_STATUS": "[%f/%t %es] "}
+    environment = {**module_variables(os.environ), "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     with log.open("w") as kept, subprocess.Popen(command, cwd=output, env=environment, **pipes) as process:
         assert process.stdout is not None
@@ -178,8 +179,7 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
     openmp = any("-fopenmp" in flags for flags in plan.flags.values())
 
     def link(*more: Path) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        command = compilers.link_command(plan.backend, library, [*plan.objects, *more], openmp)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(compilers.link_command(plan.backend, library, [*plan.objects, *more], openmp))
         return done, missing_symbols(done.stderr)
 
     done, missing = link()

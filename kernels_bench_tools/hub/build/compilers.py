@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub.source import CudaGeneral
+from kernels_bench_tools.own_process import run_program
 
 _CXX20_SINCE = (2, 12)
 """The first torch whose headers need C++20."""
@@ -40,8 +40,7 @@ class Compilers:
 
     @cached_property
     def toolkit(self) -> Path:
-        command = [self.nvcc, "--dryrun", "-x", "cu", os.devnull]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = run_program([self.nvcc, "--dryrun", "-x", "cu", os.devnull])
         top = re.search(r"^#\$ TOP=(.+)$", said.stderr, re.MULTILINE)
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
@@ -200,6 +199,6 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def _version_of(compiler: str) -> str:
-    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    said = run_program([compiler, "--version"]).stdout
     match = re.search(r"release (\d+\.\d+)", said) or re.search(r"(\d+\.\d+\.\d+)", said)
     return match[1] if match else "unknown"

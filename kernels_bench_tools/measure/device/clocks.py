@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from os import getpid
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
 from kernels_bench_tools.measure.device import clock_reader
-from kernels_bench_tools.own_process import python_command
+from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.record import Clocks, Flag
 
 INTERVAL_SECONDS = 0.04
@@ -64,7 +64,7 @@ class ClockSampler:
     """Samples the GPU of this UUID during a ``with`` block, from another process; without a UUID or NVML nothing."""
 
     def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:
-        reader = python_command(clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(getpid()))
+        reader = python_command(clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(os.getpid()))
         self._command = [*command] or (reader if uuid else [])
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
@@ -77,8 +77,9 @@ class ClockSampler:
         self._output = tempfile.NamedTemporaryFile(prefix="kbt-clocks-")
         self._path = Path(self._output.name)
         with suppress(OSError):
+            variables, null = module_variables(os.environ), subprocess.DEVNULL
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL
+                self._command, env=variables, stdin=null, stdout=self._output, stderr=null
             )
         deadline = time.monotonic() + READY_SECONDS
         while self._process and self._process.poll() is None and time.monotonic() < deadline:

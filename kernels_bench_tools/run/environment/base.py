@@ -37,7 +37,7 @@ from kernels_bench_tools.notebooks.header import (
 from kernels_bench_tools.own_folders import make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
-from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
+from kernels_bench_tools.run.environment.variables import cache_folder, cell_variables, uv_variables
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text import plural
 
@@ -91,8 +91,8 @@ class UvEnvironment:
     def script(self, cell: Cell) -> str:
         return with_header(cell.code, cell.deps)
 
-    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        return shared_script(code, script, root, state / SHARED_FOLDER)
+    def shared_script(self, code: str, script: Path, state: Path) -> Path:
+        return shared_script(code, script, state / SHARED_FOLDER)
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:
         name = hashlib.sha256(os.fsencode(script)).hexdigest()[:32]
@@ -129,7 +129,9 @@ class UvEnvironment:
             reason = f"requires-python is {requires}. {OLD_PYTHON}"
             log.write_text(f"{reason}\n", encoding="utf-8")
             return Prepared(reason=reason, unsolvable=True)
-        command = ["sync", "--script", str(script), "--output-format", "json"]
+        # Else a .python-version beside the script, or above it, could name a program of the repository.
+        python = os.environ.get("UV_PYTHON") or f">={'.'.join(map(str, OLDEST_PYTHON))},{requires or '>3'}"
+        command = ["sync", "--script", str(script), "--python", python, "--output-format", "json"]
         end, output = self._run(command, script, log, processes)
         if end.stop is Stop.TIMEOUT:
             return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
@@ -137,22 +139,19 @@ class UvEnvironment:
             errors = log.read_text(encoding="utf-8", errors="replace")
             unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
             # Without the hints below it.
-            paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
-            text = paragraph.split("\n\n")[0].replace("error:", "").replace("cause:", ":")
+            text = errors.rpartition("error:")[2].split("\n\n")[0].replace("cause:", ":")
             reason = " ".join(text.split()).replace(" :", ":") or f"uv ended with exit code {end.code}"
             if f"{PACKAGE} was not found" in reason:
                 reason += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
             return Prepared(reason=reason, unsolvable=unsolvable)
-        python = json.loads(output)["sync"]["environment"]["python"]
-        if tuple(map(int, python["version"].split(".")[:2])) < OLDEST_PYTHON:  # of UV_PYTHON, for example
-            reason = (
-                f"uv chose Python {python['version']}. {OLD_PYTHON}: write requires-python into the header"
-            )
+        found = json.loads(output)["sync"]["environment"]["python"]
+        if tuple(map(int, found["version"].split(".")[:2])) < OLDEST_PYTHON:
+            reason = f"UV_PYTHON is Python {found['version']}. {OLD_PYTHON}"
             return Prepared(reason=reason, unsolvable=True)
-        return Prepared(python=python["path"], script=str(script))
+        return Prepared(python=found["path"], script=str(script))
 
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
-        """Run uv beside ``script``; return how it ended and what it printed. Errors are written to ``log``."""
+        """Run uv for ``script``; return how it ended and what it printed. Errors are written to ``log``."""
         answer = log.with_suffix(".json")
 
         def look(line: str) -> None:
@@ -161,7 +160,8 @@ class UvEnvironment:
 
         end = processes.run(
             [self._uv, *command],
-            folder=script.parent,
+            # Not the repository, where uv finds a .venv and settings; as deep, for relative paths of a header.
+            folder=cache_folder("uv", *["below"] * len(script.parents)),
             variables=uv_variables(os.environ),
             stdout=answer,
             stderr=log,
@@ -224,7 +224,7 @@ class CurrentEnvironment:
     def script(self, cell: Cell) -> str:
         return cell.code
 
-    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:  # noqa: ARG002
+    def shared_script(self, code: str, script: Path, state: Path) -> Path:  # noqa: ARG002
         return Path(PYTHON)
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
@@ -330,19 +330,14 @@ _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
 _WITHOUT_PATHS = {"exclude-newer", "exclude-newer-package", "index-strategy", "prerelease", "resolution"}
 _SOURCE_KEYS = {"branch", "editable", "git", "marker", "package", "path", "rev", "subdirectory", "tag", "url"}
 _PATH = re.compile(r"""(\bpath\s*=\s*)("[^"\\\n]*"|'[^'\n]*')""")
-CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-versions")
-"""Files that change what uv resolves, if they are in a folder between a cell and the project's root."""
 
 
-def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
+def shared_script(code: str, script: Path, folder: Path) -> Path:
     """Return the script whose environment the cell uses whose ``script`` is ``code``.
 
     A shared one is written to ``folder`` unless it is up to date.
     """
-    inside = [one for one in script.parents if one != root and one.is_relative_to(root)]
-    own = any((one / name).exists() for one in inside for name in CONFIGURATIONS)
-    header = None if own else _portable(code, script.parent)
-    if header is None:
+    if (header := _portable(code, script.parent)) is None:
         return script
     folder.parent.mkdir(parents=True, exist_ok=True)
     make_folder(folder, folder.parent)

@@ -12,18 +12,18 @@ import base64
 import csv
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import NamedTuple
 
 import msgspec
 
 from kernels_bench_tools.file_io import file_digest, find_struct, write_struct
-from kernels_bench_tools.own_process import isolated_command
+from kernels_bench_tools.own_process import isolated_command, run_program
 
 State = tuple[int, int, int, int]
 """Size, time of the last modification, time of the last change of the inode (nobody can set it), and inode."""
@@ -197,15 +197,12 @@ class Installed:
         command = isolated_command(_COMPILE, self.python)
 
         def compile_again(some: list[str]) -> None:
-            done = subprocess.run(
-                command,
-                input="\n".join(some),
-                capture_output=True,
-                text=True,
-                check=False,
-                start_new_session=True,  # without the terminal's Ctrl-C, which says nothing of bytecode
-            )
-            for line in some if done.returncode else ():  # some bytecode makes the interpreter crash
+            with suppress(TimeoutExpired):  # some bytecode makes the interpreter hang, or crash
+                # In a session of its own, without the terminal's Ctrl-C, which says nothing of bytecode.
+                given = "\n".join(some)
+                if not run_program(command, input=given, timeout=600, start_new_session=True).returncode:
+                    return
+            for line in some:
                 Path(line.partition("\0")[0]).unlink(missing_ok=True)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

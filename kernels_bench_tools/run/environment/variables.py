@@ -39,14 +39,14 @@ _NO_RESULT = re.compile(
     r".*_(HOME|ROOT|DIR|CACHE|CACHE_PATH|PATH|VERSION|LOGS|VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_ORDINAL|AFFINITY_MASK)|NVIDIA_(REQUIRE|DRIVER)_.*"
 )
 """Exceptions to ``_RESULT_PREFIXES``: the number of the GPU, folders, and what is printed."""
+_OF_INDEXES = re.compile(r"UV_(?!PUBLISH_).*|(XDG|SSL|DBUS)_.*|(?i:.*_PROXY)|HOME|NETRC")
+"""What uv reads to reach the user's indexes, with credentials: also a keyring and ``~/.netrc``."""
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's variables that every cell is given."""
-    known = {*_NAMES, *(name for name in environ if name.upper() in _NAMES or name.startswith(_PREFIXES))}
-    return {
-        name: value for name, value in environ.items() if name in known and not is_credential(name, value)
-    }
+    known = [name for name in environ if name.upper() in _NAMES or name.startswith(_PREFIXES)]
+    return {name: environ[name] for name in known if not is_credential(name, environ[name])}
 
 
 def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -79,20 +79,16 @@ def cache_folder(*names: str) -> Path:
 
 
 def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for uv: pip's indexes are used where uv's own are not set."""
-    variables = dict(environ)
-    # uv would warn about an active environment, or use it.
-    variables.pop("VIRTUAL_ENV", None)
-    translated = {}
-    if links := environ.get("PIP_FIND_LINKS", "").split():
-        translated["UV_FIND_LINKS"] = ",".join(links)
-    if index := environ.get("PIP_INDEX_URL", "").strip():
-        translated["UV_DEFAULT_INDEX"] = index
-    if extra := environ.get("PIP_EXTRA_INDEX_URL", "").split():
-        translated["UV_INDEX"] = " ".join(extra)
-    older = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
-    own = {name for name in translated if environ.get(name) or environ.get(older.get(name, ""))}
-    variables |= {name: value for name, value in translated.items() if name not in own}
+    """Return the variables for uv, and so for what builds packages: those of cells, and those of the user's indexes, also pip's."""
+    variables = allowed_variables(environ)
+    variables |= {name: value for name, value in environ.items() if _OF_INDEXES.fullmatch(name)}
+    for name, older, pip, separator in (
+        ("UV_FIND_LINKS", "", "PIP_FIND_LINKS", ","),
+        ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", " "),
+        ("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", " "),
+    ):
+        if not environ.get(name) and not environ.get(older) and (listed := environ.get(pip, "").split()):
+            variables[name] = separator.join(listed)
     variables.setdefault("UV_NO_PROGRESS", "1")
     if variables.get("UV_LINK_MODE") == "symlink":  # a file behind a link changes without the link
         del variables["UV_LINK_MODE"]
