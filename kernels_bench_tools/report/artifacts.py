@@ -26,7 +26,7 @@ from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_insi
 from kernels_bench_tools.text import size, visible
 
 _OURS = '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" class="figure"'
-_PANEL = re.compile(r'<svg (?:y="[^"]*" )?(class="panel"[^>]*)>.*?</svg>', re.DOTALL)
+_PANEL = re.compile(r'<svg (?:y="[^"]*" )?(class="panel"[^<>]*)>(?:[^<]++|<(?!/?svg\b))*+</svg>')
 _LOOK = {"class", "style", "fill", "transform"}
 _PANEL_DATA = "view chart title metric unit series note workload value low high status reason"
 _ATTRIBUTES = {
@@ -112,23 +112,29 @@ def read_panels(data: bytes) -> list[ChartPanel]:
     return [ChartPanel(found[0]) for found in _PANEL.finditer(text)] if text.startswith(_OURS) else []
 
 
-MAX_ROWS = 200
-"""Rows of a CSV file that a page shows; the file itself holds all of them."""
-
+MAX_ROWS, MAX_COLUMNS = 200, 100
+"""How much of a CSV file a page shows; the file itself holds all of it."""
 _DATA = {"csv", "json", "jsonl"}
-_SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
-MAX_TEXT = 100_000
-"""Largest Markdown file in bytes that a page shows; a larger one is a link."""
-ACTIVE = {"htm", "html", "shtml", "xht", "xhtml", "xml"} | {
-    *("atom", "mathml", "mml", "rdf", "rss", "wsdl", "xpdl", "xsd", "xsl", "xslt")
-}
-"""Files that a browser would show with their scripts, as pages of the site: also each that servers call ``*+xml``."""
+_IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
+_FRAMED = {"htm", "html", "xhtml", "xml"}
+_RENDERED = {*_DATA, *_FRAMED, "log", "md", "py", "svg", "toml", "txt", "yaml", "yml"}
+"""Published without scripts and without the names of home folders; any other file is copied as it is."""
+_BINARY = "bin bz2 cubin gz h5 ncu-rep npy npz nsys-rep onnx parquet pdf pkl pt pth safetensors so tar tgz whl xz zip"
+_PUBLISHED = {*_RENDERED, *_IMAGES, *_BINARY.split()}
+"""Endings in which a browser runs nothing; a file with another one is published as a text."""
+LARGEST = {"csv": 10_000_000, "md": 100_000}
+"""Size in bytes of the largest file that a page shows; a larger one is a link."""
+UNSHOWN = (MemoryError, RecursionError, ValueError, csv.Error)
+"""How rendering what a cell wrote fails, which costs only that file."""
+_SVG_LINK = re.compile(rb'(<a\b[^<>]*?\bhref=")([^"#:?<]+)(")')
 _ACTIVE_SVG = re.compile(
     rb"""<(?!/?(?:svg|g|a|defs|path|text|tspan|use|title|desc|style|rect|circle|line|polyline|polygon)[\s/>])
-    (?!\?xml\ version="1\.0"\ encoding="utf-8"\?>) | \bon\w+\s*= | href\s*=\s*(?!"(?:\#|https?://|[^":&]*"))""",
+    (?!\?xml\ version="1\.0"\ encoding="utf-8"\?>) | \bon\w+\s*= | href\s*=\s*(?!"(?:\#|https?://|[^":&]*"))
+    | <use\b[^<>]*href="[^\#]  # Then what a style loads, and other ways to write it.
+    | @import | (?:url|src|image|image-set)\((?!["']?\#) | \\ | &(?!(?:amp|lt|gt|quot|apos|\#39|\#x27|\#34);)""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What is more than shapes, texts and links: it may be a script."""
+"""What is more than shapes, texts and links: it may be a script, or be loaded from elsewhere."""
 _SVG_IMAGE = """<svg xmlns="http://www.w3.org/2000/svg"{size}><image width="100%" height="100%" \
 href="data:image/svg+xml;base64,{data}"/></svg>
 """
@@ -139,12 +145,11 @@ _SANDBOX = """<!DOCTYPE html>
 style="position: fixed; inset: 0; border: 0; width: 100%; height: 100%"></iframe></body></html>
 """
 _LINKED = re.compile(
-    r"""\]\(\s*(?:<([^>\n]+)>|((?:[^\s()]|\([^\s()]*\))+)) | ^\ {0,3}\[[^]\n]+\]:\s*<?([^\s>]+)
+    r"""\]\(\s*(?:<([^<>\n]+)>|((?:[^\s()]|\([^\s()]*\))+)) | ^\ {0,3}\[[^]\n]+\]:\s*<?([^\s>]+)
     | \b(?:src|href)\s*=\s*["']([^"'\n]+)""",
     re.VERBOSE | re.MULTILINE,
 )
 """What may be the URL of a link or a picture in Markdown or HTML."""
-_IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 
 @dataclass(frozen=True)
@@ -171,22 +176,35 @@ class Artifact:
         """Ending of its name, lower case: ``"svg"``."""
         return posixpath.splitext(self.name)[1].lower().lstrip(".")
 
+    @property
+    def is_rendered(self) -> bool:
+        """Whether it is published with changes."""
+        return self.exists and self.suffix in _RENDERED
+
     @cached_property
     def panels(self) -> list[ChartPanel]:
         """The panels of a chart of ours; none for any other file."""
         try:
             return read_panels(self.file.read_bytes())
-        except OSError:
+        except (OSError, *UNSHOWN):
             return []
+
+
+def _published(path: str, file: Path) -> str:
+    """Return the site path of a file: that of a text if a browser might run its own ending."""
+    ending, added = posixpath.splitext(path)[1].lower().lstrip("."), ""
+    while ending not in _PUBLISHED or (added and os.path.lexists(f"{file}{added}")):
+        ending, added = "txt", f"{added}.txt"  # again where a file beside it has that name
+    return path + added
 
 
 def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[Artifact]:
     """Yield the artifacts of a notebook's cells in their order; names that leave their folder are skipped."""
     for cell in notebook.cells:
         found = [
-            Artifact(name, notebook.path, cell.id, root / file, paths.artifact(notebook.path, cell.id, name))
+            Artifact(name, notebook.path, cell.id, root / file, _published(path, root / file))
             for name, file in cell.artifacts.items()
-            if stays_inside(name)
+            if stays_inside(name) and (path := paths.artifact(notebook.path, cell.id, name))
         ]
         data = tuple(artifact for artifact in found if artifact.suffix in _DATA)
         for artifact in found:
@@ -201,7 +219,7 @@ def linked_files(root: Path, notebook: NotebookRun, repository: str) -> Iterator
     folder = posixpath.dirname(notebook.path)
     for url in (one for match in _LINKED.finditer(notebook.prose) for one in match.groups() if one):
         path = posixpath.normpath(posixpath.join(folder, unquote(re.split("[?#]", url)[0])))
-        linked = Artifact(posixpath.basename(path), path, "", root / path, path)
+        linked = Artifact(posixpath.basename(path), path, "", root / path, _published(path, root / path))
         beside = posixpath.dirname(path) == folder and linked.suffix != "md"
         if repository and not beside and linked.suffix not in {*_IMAGES, "svg"}:
             continue
@@ -220,20 +238,18 @@ class CsvTable:
     body: Markup
     """The first rows as HTML."""
     more: int
-    """Rows that are not shown."""
+    more_columns: int
+    """Rows and columns that are not shown."""
 
 
 def read_csv(file: Path) -> CsvTable:
-    """Return the first rows of a CSV file, each as long as the header.
-
-    Raises:
-        csv.Error: It is not CSV, such as a field without an end.
-    """
+    """Return the first rows and columns of a CSV file, each row as long as the header; ``csv.Error`` if it is none."""
     text = file.read_bytes().decode("utf-8-sig", errors="replace").replace("\0", "\ufffd")
     reader = csv.reader(io.StringIO(text, newline=""))
     header = next(reader, [])
-    rows = [(row + [""] * len(header))[: len(header)] for row in islice(reader, MAX_ROWS)]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    width = min(len(header), MAX_COLUMNS)
+    rows = [(row[:width] + [""] * width)[:width] for row in islice(reader, MAX_ROWS)]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * width
     numeric = [any(column) and all(_is_number(text) for text in column if text) for column in columns]
     # Not in a template, which would be slow for thousands of cells.
     cells = (
@@ -246,7 +262,7 @@ def read_csv(file: Path) -> CsvTable:
         for row in rows
     )
     body = Markup("\n".join(f"<tr>{''.join(row)}</tr>" for row in cells))  # noqa: S704 - texts are escaped
-    return CsvTable(header, numeric, body, more=sum(1 for _ in reader))
+    return CsvTable(header[:width], numeric, body, sum(1 for _ in reader), len(header) - width)
 
 
 def _is_number(text: str) -> bool:
@@ -264,7 +280,7 @@ class ArtifactPreview:
     """Empty if the file is missing."""
     size: str
     kind: str
-    """``figure``, ``image``, ``table``, ``text`` or ``file``."""
+    """``figure``, ``image``, ``table``, ``text``, ``file``, or ``failed`` for one that cannot be shown."""
     panels: Sequence[tuple[ChartPanel, Markup]] = ()
     """The panels of a chart, each with its element of the page."""
     table: CsvTable | None = None
@@ -280,56 +296,41 @@ def link(artifact: Artifact, page: Page) -> ArtifactPreview:
     )
 
 
-def preview(artifact: Artifact, page: Page) -> ArtifactPreview:
-    """Return an artifact with its content, or as a link where its kind has no preview."""
+def preview(artifact: Artifact, page: Page, shown: Callable[[ChartPanel], bool] = bool) -> ArtifactPreview:
+    """Return an artifact with its content, of a chart the panels that are ``shown``; a link where it has no preview."""
     view = link(artifact, page)
-    if not artifact.exists:
+    if not artifact.exists or artifact.file.stat().st_size > LARGEST.get(artifact.suffix, 1 << 60):
         return view
-    if artifact.suffix in _IMAGES:
-        return replace(view, kind="image")
-    if artifact.suffix == "svg":
-        return figure_preview(artifact, page)
-    if artifact.suffix == "csv":
-        try:
+    try:
+        if artifact.suffix in _IMAGES:
+            return replace(view, kind="image")
+        if artifact.suffix == "svg":
+            # Any other is an image, which runs no scripts, and so is one that the page shows again: its markers have ids.
+            again = page.unique_id(artifact.path) != artifact.path
+            data = [link(beside, page) for beside in artifact.data if beside.exists]
+            panels = [
+                (panel, panel.inlined(lambda url: relink(artifact, url, page.links, page.path)))
+                for panel in artifact.panels
+                if shown(panel) and not again
+            ]
+            return replace(view, kind="figure" if panels else "image", panels=panels, data=data)
+        if artifact.suffix == "csv":
             return replace(view, kind="table", table=read_csv(artifact.file))
-        except csv.Error:
-            return view
-    if artifact.suffix == "md" and artifact.file.stat().st_size <= MAX_TEXT:
-        from kernels_bench_tools.report.markup import render_markdown  # few pages show any
+        if artifact.suffix == "md":
+            from kernels_bench_tools.report.markup import render_markdown  # few pages show any
 
-        text = artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
-        return replace(view, kind="text", text=render_markdown(text))
+            text = artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
+            return replace(view, kind="text", text=render_markdown(text))
+    except UNSHOWN:
+        return replace(view, kind="failed")
     return view
 
 
-def figure_preview(
-    artifact: Artifact, page: Page, shown: Callable[[ChartPanel], bool] = lambda _: True
-) -> ArtifactPreview:
-    """Return the panels of a chart that are ``shown``.
+def rendered(artifact: Artifact, links: Links) -> str | bytes:
+    """Return what is published of a file: HTML and XML in a page without scripts, which is valid as XML, too.
 
-    Any other figure is an image, which runs no scripts, and so is a chart that the page shows for a second time: its
-    markers have ids.
-    """
-    again = page.unique_id(artifact.path) != artifact.path
-    data = [link(beside, page) for beside in artifact.data if beside.exists]
-    panels = [
-        (panel, panel.inlined(lambda url: relink(artifact, url, page.links, page.path)))
-        for panel in artifact.panels
-        if shown(panel) and not again
-    ]
-    return replace(link(artifact, page), kind="figure" if panels else "image", panels=panels, data=data)
-
-
-def sandboxed(artifact: Artifact) -> str:
-    """Return a page that shows a file of HTML or XML without scripts; it is valid as XML, too."""
-    text = visible(artifact.file.read_text(encoding="utf-8", errors="replace"))
-    return _SANDBOX.format(name=escape(artifact.name), text=escape(text))
-
-
-def relinked(artifact: Artifact, links: Links) -> bytes:
-    """Return a figure whose links are relative to its place in the site, not to its notebook's page.
-
-    One that may have scripts becomes an image in an image, in which a browser runs none.
+    Links of a figure are made relative to its place in the site, not to its notebook's page. One that may have scripts
+    becomes an image in an image, in which a browser runs none.
     """
 
     def replaced(match: re.Match[bytes]) -> bytes:
@@ -337,9 +338,14 @@ def relinked(artifact: Artifact, links: Links) -> bytes:
         return match[0] if url is None else match[1] + url.encode() + match[3]
 
     data = artifact.file.read_bytes()
+    if artifact.suffix in _FRAMED:
+        text = escape(visible(data.decode(errors="replace")))
+        return _SANDBOX.format(name=escape(artifact.name), text=text)
+    if artifact.suffix != "svg":
+        return data
     if not _ACTIVE_SVG.search(data):
         return _SVG_LINK.sub(replaced, data)
-    box = re.search(rb"""<svg\b[^>]*?\sviewBox=["'][-\d.]+[ ,]+[-\d.]+[ ,]+([\d.]+)[ ,]+([\d.]+)["']""", data)
+    box = re.search(rb"""<svg\b[^<>]*?\sviewBox=["'](?:[-\d.]+[ ,]+){2}([\d.]+)[ ,]+([\d.]+)["']""", data)
     size = f' viewBox="0 0 {box[1].decode()} {box[2].decode()}"' if box else ""
     return _SVG_IMAGE.format(size=size, data=b64encode(data).decode()).encode()
 

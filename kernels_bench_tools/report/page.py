@@ -71,10 +71,8 @@ class Links:
         """Return the site path of a project path or site path, None if the site has neither."""
         if target in self._pages:
             return self._pages[target]
-        if target in self._files:
-            return target
         index = posixpath.normpath(posixpath.join(target, "index.html"))
-        return index if index in self._files else None
+        return next((path for path in (target, f"{target}.txt", index) if path in self._files), None)
 
     def source(self, notebook: str) -> str:
         """Return the URL of a notebook's source in the repository; empty if there is none."""

@@ -241,9 +241,7 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:
-        chart = artifacts.figure_preview(
-            operator.chart, page, lambda one: is_first(one) and one.view in inlined
-        )
+        chart = artifacts.preview(operator.chart, page, lambda one: is_first(one) and one.view in inlined)
         chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
     return render(
@@ -309,7 +307,7 @@ def front_charts(site: Site, operator: OperatorReport) -> str:
 def _panels_script(operator: OperatorReport, page: Page, shown: Callable[[ChartPanel], bool]) -> str:
     found: dict[str, dict[str, str]] = {}
     for artifact in operator.figures:
-        for panel, figure in artifacts.figure_preview(artifact, page, shown).panels:
+        for panel, figure in artifacts.preview(artifact, page, shown).panels:
             found.setdefault(panel.chart, {})[panel.view] = str(figure)
     return _script(found)
 

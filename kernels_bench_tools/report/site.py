@@ -17,14 +17,7 @@ from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages, paths
-from kernels_bench_tools.report.artifacts import (
-    ACTIVE,
-    Artifact,
-    linked_files,
-    notebook_artifacts,
-    relinked,
-    sandboxed,
-)
+from kernels_bench_tools.report.artifacts import UNSHOWN, Artifact, linked_files, notebook_artifacts, rendered
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.operators import OperatorReport, find_devices, find_operators, model_operators
@@ -40,6 +33,7 @@ if TYPE_CHECKING:
     from kernels_bench_tools.results.history import History
 
 
+_Renderer = Callable[[], str | bytes]
 _LIBRARIES = (
     "jinja2",
     "latex2mathml",
@@ -166,19 +160,19 @@ def publish(
         files_key(root, [*find_selfchecks(root), *site.effects.files]),
     )
 
-    def encoded(render: _Renderer) -> bytes:
-        content = render()
-        # Whatever a cell, a record or a notebook holds.
-        return without_private(visible(content).encode() if isinstance(content, str) else content)
+    def encoded(path: str, render: _Renderer) -> bytes:
+        try:
+            content = render()
+            # Whatever a cell, a record or a notebook holds.
+            return without_private(visible(content).encode() if isinstance(content, str) else content)
+        except UNSHOWN as error:
+            if path not in {*linked, *(artifact.path for artifact in artifacts)}:
+                raise
+            return f"kbt cannot publish this file: {type(error).__name__}\n".encode()
 
     for path, (key, render) in renderers.items():
-        files[path] = RenderedFile(digest(base, key), partial(encoded, render))
+        files[path] = RenderedFile(digest(base, key), partial(encoded, path, render))
     return folder.write(files, site.links.dead)
-
-
-_TEXTS = {"csv", "json", "jsonl", "log", "md", "txt"}
-"""Files of cells that are copied without the names of home folders."""
-_Renderer = Callable[[], str | bytes]
 
 
 def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _Renderer]]:
@@ -267,13 +261,9 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
             key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
             found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
     for artifact in [*(one for one in linked if one.path not in found), *site.artifacts]:
-        key = notebooks.get(artifact.notebook) or files_key(site.root, [artifact.file])
-        if artifact.exists and artifact.suffix == "svg":
-            found[artifact.path] = key, partial(relinked, artifact, site.links)
-        elif artifact.exists and artifact.suffix in ACTIVE:
-            found[artifact.path] = key, partial(sandboxed, artifact)
-        elif artifact.exists and artifact.suffix in _TEXTS:
-            found[artifact.path] = key, artifact.file.read_bytes
+        if artifact.is_rendered:
+            key = notebooks.get(artifact.notebook) or files_key(site.root, [artifact.file])
+            found[artifact.path] = key, partial(rendered, artifact, site.links)
     return found
 
 

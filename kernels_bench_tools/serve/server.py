@@ -19,7 +19,6 @@ from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import walk_files
@@ -36,10 +35,11 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
-    # Pages have stricter ones, each its own.
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 }
+# Pages have stricter ones, each its own. That of other files counts where one is opened by itself.
+_PAGE_POLICY = """default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; \
+base-uri 'none'; form-action 'none'; frame-ancestors 'self'"""
+_FILE_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 _MISSING = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not in the report</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="dark light">
 <link rel="icon" href="data:,"></head>
@@ -54,6 +54,8 @@ class Server(ThreadingHTTPServer):
 
     A port that cannot be used is a ``ProjectError``.
     """
+
+    request_queue_size = 128  # connections that wait
 
     def __init__(self, port: int, site: Path) -> None:
         self.site = site.resolve()
@@ -89,6 +91,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(SimpleHTTPRequestHandler):
     server: Server
+    policy = _FILE_POLICY
     timeout = 60
     server_version = "kbt"
     sys_version = ""
@@ -112,7 +115,7 @@ class _Handler(SimpleHTTPRequestHandler):
         """Do not log requests."""
 
     def end_headers(self) -> None:
-        for name, value in _HEADERS.items():
+        for name, value in (*_HEADERS.items(), ("Content-Security-Policy", self.policy)):
             self.send_header(name, value)
         super().end_headers()
 
@@ -123,7 +126,10 @@ class _Handler(SimpleHTTPRequestHandler):
         if len(hosts) != 1 or hosts[0].lower() not in self.server.own_hosts or not known:
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server may send requests")
             return None
-        url = urlsplit(self.path).path
+        if not self.path.startswith("/"):  # a whole URL, which need not be one
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return None
+        url = self.path.partition("?")[0]
         if url == STATE:
             return self._send(self.server.state, "application/json")
         if url == SCRIPT:
@@ -142,6 +148,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return self._send(with_live_script(file.read_bytes(), version), _HTML)
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> io.BytesIO:
+        self.policy = _PAGE_POLICY if kind == _HTML else _FILE_POLICY
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

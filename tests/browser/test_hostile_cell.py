@@ -27,6 +27,10 @@ SVG = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="wind
 <style>body:has(&amp;) {{ display: none }} :root {{ display: none }} rect {{ position: fixed }}</style>
 <g class="panel" data-scales="[" data-box="x"/><g class="series readout"/>
 <text>{ATTACK.replace("<", "&lt;")}</text></svg>"""
+LOADING = """<svg xmlns="http://www.w3.org/2000/svg"><style>@import 'https://taken.example/z.css';</style>
+<rect fill="&#117;rl(https://taken.example/d.svg#d)"/><use href="//taken.example/u.svg#u"/>
+<rect fill="url(https://taken.example/e.svg#e)"/></svg>"""
+ENDINGS = ["html", "xhtml", "xml", "atom", "svgz", "SVGz", "shtm", "ehtml", "xhtm", "xbl", "rng", "any"]
 FORMULAS = r"$\text{<script>window.taken=13</script>}$ $\mbox{<img src=x onerror='window.taken=14'>}$"
 NAMES = [
     "<img src=x onerror=window.taken=10>.csv",
@@ -41,10 +45,11 @@ attack, svg, names = json.loads({literals!r})
 print(attack); print(attack, file=sys.stderr)
 os.write(1, b"\\xff\\xfe\\x00 \\x1b]0;title\\x07 " + attack.encode() + bytes(range(256)))
 open("figure.svg", "w").write(svg)
-for ending in ("html", "xhtml", "xml", "atom"):
+for ending in {endings!r}:
     open("page." + ending, "w").write(
         "<html xmlns='http://www.w3.org/1999/xhtml'><head/><body><p id='read'>words</p><script>window.taken = 17;"
         "top.taken = 18; top.location = 'https://taken.example'</script></body></html>")
+open("loading.svg", "w").write({loading!r})
 open("table.csv", "w").write(attack + "," + attack + chr(10) + attack + ",1" + chr(10))
 for name in names + ["line" + chr(10) + "feed", "esc" + chr(27) + "[31m", b"caf\\xe9"]:
     open(name, "w").write(attack)
@@ -63,7 +68,7 @@ def hostile_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notebook = root / "op" / "impls" / "evil.md"
     notebook.parent.mkdir(parents=True)
     (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Test"\n')
-    code = CELL.format(literals=json.dumps([ATTACK, SVG, NAMES]))
+    code = CELL.format(literals=json.dumps([ATTACK, SVG, NAMES]), endings=ENDINGS, loading=LOADING)
     front = f"---\ntitle: {json.dumps(ATTACK)}\ndescription: {json.dumps(ATTACK)}\n---\n"
     shown = "![artifact:figure.svg]\n\n![artifact:table.csv]\n"
     cell = f"```python id=a outputs=*,op.jsonl\n{code}\n```\n"
@@ -113,16 +118,19 @@ def test_no_page_does_what_a_hostile_cell_wants(
     assert {path.name: visit(path) for path in pages} == {path.name: [] for path in pages}
 
 
-@pytest.mark.parametrize("name", ["figure.svg", "page.html", "page.xhtml", "page.xml", "page.atom"])
-def test_a_file_that_is_opened_by_itself_runs_no_script(
+@pytest.mark.parametrize("name", ["figure.svg", "loading.svg", *(f"page.{it}" for it in ENDINGS)])
+def test_a_file_that_is_opened_by_itself_runs_and_loads_nothing(
     hostile_site: Path, browser: Browser, visit: Callable[[Path], list[object]], name: str
 ) -> None:
-    file = hostile_site / "op" / "impls" / "artifacts" / "a" / name
+    folder = hostile_site / "op" / "impls" / "artifacts" / "a"
+    (file,) = (file for file in folder.iterdir() if file.name in {name, f"{name}.txt"})
 
     assert visit(file) == []
     page = browser.new_page()
     page.goto(file.as_uri())
-    if name == "figure.svg":
+    if file.suffix == ".txt":
+        assert "words</p><script>" in (page.locator("body").text_content() or "")
+    elif file.suffix == ".svg":
         assert page.evaluate("document.documentElement.firstElementChild.getBoundingClientRect().width") > 100
     else:
         assert page.frames[-1].locator("#read").text_content() == "words"

@@ -3,6 +3,7 @@
 import http.client
 import re
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from projects import PYTHON, assert_one_line, contents, run_kbt, wait_until
+
+from kernels_bench_tools.serve.server import ADDRESS, Server
 
 PATIENCE = 60.0
 """Seconds until what does not happen is a failure; nothing here is about how long things take."""
@@ -278,6 +281,27 @@ def test_methods_content_types_redirects_and_caching_headers(shown: Served) -> N
     assert (status, body.decode(), headers["Content-Type"]) == (200, "plain ü", "text/plain; charset=utf-8")
     assert headers["Cache-Control"] == "no-store"
     assert shown.get("/", "HEAD")[1] == b""
+
+
+def test_a_target_that_is_no_path_is_refused_and_many_connections_wait(tmp_path: Path) -> None:
+    server = Server(0, tmp_path)  # which accepts none yet
+    waiting = [socket.create_connection((ADDRESS, server.server_port), 5) for _ in range(100)]
+    waiting[0].sendall(f"GET http://[ HTTP/1.0\r\nHost: localhost:{server.server_port}\r\n\r\n".encode())
+    server.handle_request()
+    assert waiting[0].recv(12) == b"HTTP/1.0 400"
+    for one in (*waiting, server.socket):
+        one.close()
+
+
+@pytest.mark.browser
+def test_a_served_figure_runs_no_script_and_a_page_does(shown: Served, page: Page) -> None:
+    script = "<script src='x.js' href='x.js'></script>"
+    for name, text in ("x.js", "document.documentElement.id = 'taken'"), ("x.html", f"<head></head>{script}"):
+        (shown.root / "site" / name).write_text(text)
+    (shown.root / "site/x.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'>{script}</svg>")
+    for path, taken in ("x.svg", ""), ("x.html", "taken"):
+        page.goto(shown.url + path)
+        assert page.evaluate("document.documentElement.id") == taken
 
 
 @pytest.mark.browser

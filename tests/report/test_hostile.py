@@ -1,11 +1,14 @@
 """Whatever a cell, a record or a file name holds, a page shows it and runs none of it."""
 
 import time
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from kernels_bench_tools.records.build import Prose
+from kernels_bench_tools.records.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.report import artifacts, site
+from kernels_bench_tools.report.artifacts import _OURS, Artifact, linked_files, rendered
 
 ROOT_HOME = "/" + "root"
 
@@ -131,6 +134,37 @@ def test_a_long_line_of_prose_takes_no_longer_than_others(sample):
     started = time.process_time()  # not what tests side by side take
     sample.publish()
     assert time.process_time() - started < 6
+
+
+@pytest.mark.parametrize("start", ["<script/>", ""])
+@pytest.mark.parametrize("part", ["<svg ", "<a ", '<svg class="panel">', "](<a"])
+def test_a_file_of_twice_the_length_takes_twice_the_time(tmp_path, start, part):
+    def seconds(count):
+        artifact = Artifact("x.svg", "", "", tmp_path / "x.svg", "x.svg")
+        blocks = [Prose(text=f"{_OURS}>{start}{part * count}")]
+        artifact.file.write_text(blocks[0].text)
+        started = time.process_time()
+        assert rendered(artifact, None) and not artifact.panels  # noqa: PT018
+        list(linked_files(tmp_path, NotebookRun(path="", digest="", front=FrontMatter(), blocks=blocks), ""))
+        return time.process_time() - started
+
+    assert seconds(80_000) < 3 * max(seconds(40_000), 1)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, ValueError])
+def test_a_file_that_cannot_be_rendered_says_so_and_costs_no_other(sample, published, monkeypatch, error):
+    monkeypatch.setattr(artifacts, "read_csv", Mock(side_effect=error))
+    monkeypatch.setattr(site, "rendered", Mock(side_effect=error))
+    assert ": cannot be shown" in published("layer_norm/results/combined_results.html").text
+    assert (
+        "kbt cannot publish" in (sample.site / "layer_norm/results/artifacts/combine/latency.csv").read_text()
+    )
+
+
+def test_a_page_shows_a_part_of_a_wide_table_and_says_so(sample, published):
+    sample.artifact("latency.csv").write_text("\n".join(["1," * 9_999 + "1"] * 300))
+    text = published("layer_norm/results/combined_results.html").text
+    assert (len(text) < 100_000, "99 more rows and 9900 more columns in latency" in text) == (True, True)
 
 
 HOMES = [

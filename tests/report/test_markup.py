@@ -3,7 +3,7 @@
 import html5lib
 import pytest
 
-from kernels_bench_tools.report.artifacts import MAX_TEXT
+from kernels_bench_tools.report.artifacts import LARGEST
 from kernels_bench_tools.report.markup import render_markdown
 
 COMBINED = "layer_norm/results/combined_results.md"
@@ -58,7 +58,7 @@ def test_a_notebook_shows_the_markdown_of_its_cell(sample, read_page) -> None:
 
 def test_artifacts_that_are_too_long_are_linked_to(sample, read_page) -> None:
     sample.artifact("latency.csv").write_text("a,b\n" + "x" * 200_000 + "\n")
-    page = read_page(sample.site, leave(sample, "x" * (MAX_TEXT + 1)))
+    page = read_page(sample.site, leave(sample, "x" * (LARGEST["md"] + 1)))
 
     assert not [one for one in page.elements("div") if one.get("class") == "artifact-preview text"]
     assert not page.elements("table")
