@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.text import visible
 
 _SECONDS = 300
 _BLOBS = 200
@@ -24,7 +25,7 @@ class Commit(NamedTuple):
     """A commit that changed files."""
 
     name: str
-    time: int  # seconds since 1970
+    time: int  # seconds since 1970, which is also the time of a commit without a valid one
     subject: str
     files: dict[str, str]
     """The names of the files' new contents by path within the folder; empty for a file that was removed."""
@@ -67,14 +68,8 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        remedy = "`git clone` the project"
-        found = self._git(
-            "rev-parse",
-            "--show-toplevel",
-            where=str(folder),
-            what="is not in a git repository",
-            remedy=remedy,
-        )
+        where, what, remedy = str(folder), "is not in a git repository", "`git clone` the project"
+        found = self._git("rev-parse", "--show-toplevel", where=where, what=what, remedy=remedy)
         self.top = Path(os.fsdecode(found).removesuffix("\n")).resolve()
         """The folder that the whole repository is checked out in."""
 
@@ -115,7 +110,9 @@ class Repository:
         for part in parts:
             if part.startswith("\1"):
                 name, seconds, subject = part[1:].split("\2", 2)
-                commits.append(Commit(name, int(seconds), subject, {}))
+                # A commit may have anything as its date, and bytes that are no text as its subject.
+                time = int(seconds) if seconds.isdecimal() and len(seconds) < 16 else 0
+                commits.append(Commit(name, time, visible(subject), {}))
             elif part.strip():  # modes and names before and after, and what happened
                 new = part.split(" ")[3]
                 commits[-1].files[next(parts)] = new if new.strip("0") else ""
@@ -144,11 +141,8 @@ class Repository:
                 end = data.index(b"\n", position)
                 size = data[position:end].split(b" ")[-1]
                 if not size.isdigit():
-                    what, remedy = (
-                        "the repository lacks it",
-                        "`git fetch --refetch`: the clone may be a partial one",
-                    )
-                    raise ProjectError(f"content {name}", what, "", remedy)
+                    remedy = "`git fetch --refetch`: the clone may be a partial one"
+                    raise ProjectError(f"content {name}", "the repository lacks it", "", remedy)
                 position = end + 1 + int(size) + 1
                 yield data[end + 1 : position - 1]
 
@@ -165,8 +159,7 @@ class Repository:
         try:
             done = run_git(self._folder, *arguments, given=given, **variables)
         except (OSError, subprocess.SubprocessError) as error:
-            remedy = "Install git"
-            raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
+            raise ProjectError("git", f"cannot be run ({error})", "", "Install git") from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
             why = said[0].removeprefix("fatal: ") if said else f"exit code {done.returncode}"
@@ -181,18 +174,16 @@ def run_git(
 
     ``given`` is its standard input. ``variables`` are added to the environment.
     """
-    command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder)]
+    fixed = [f"{name}={os.devnull}" for name in ("core.hooksPath", "diff.orderFile")]
+    fixed += ["core.fsmonitor=false", "i18n.logOutputEncoding=UTF-8"]
+    command = ["git", "-C", str(folder), *(part for setting in fixed for part in ("-c", setting))]
     # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.
     trusted = set() if "checkout-index" in arguments else {"system", "global", "command"}
     listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
     reads_content = not {"status", "diff", "checkout-index", "checkout"}.isdisjoint(arguments)
     listed = _start([*command, *listing], {}).stdout.split(b"\0") if reads_content else []
-    keys = {
-        key
-        for scope, key in zip(listed[::2], listed[1::2], strict=False)
-        if os.fsdecode(scope) not in trusted
-    }
-    drivers = sorted({os.fsdecode(key).rpartition(".")[0] for key in keys})
+    keys = zip(listed[::2], map(os.fsdecode, listed[1::2]), strict=False)
+    drivers = sorted({key.rpartition(".")[0] for scope, key in keys if os.fsdecode(scope) not in trusted})
     settings = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
     settings += [(f"{driver}.required", "false") for driver in drivers]
     count = os.environ.get("GIT_CONFIG_COUNT", "")  # the user's own, which come first
@@ -208,8 +199,6 @@ def _start(
 ) -> subprocess.CompletedProcess[bytes]:
     # GIT_OPTIONAL_LOCKS: not even the index is refreshed.
     fixed = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    environment = {**os.environ, **fixed, **variables}
+    used = {**os.environ, **fixed, **variables}
     data = None if given is None else os.fsencode(given)
-    return subprocess.run(
-        command, env=environment, input=data, capture_output=True, timeout=_SECONDS, check=False
-    )
+    return subprocess.run(command, env=used, input=data, capture_output=True, timeout=_SECONDS, check=False)

@@ -21,10 +21,11 @@ PYTHON = sys.executable
 """The interpreter that runs this package."""
 
 _CREDENTIAL = re.compile(
-    r"(?:^|_)(?:TOKEN|(?:API|ACCESS|AUTH|PRIVATE|SSH|AWS)?_?KEY(?:ID)?|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE"
-    r"|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|PAT|USERNAME|NETRC)S?(?:_|$)|TOKEN$|SECRET$|PASSWORD$|APIKEY$",
+    r"(?!(?:OLD)?PWD$)(?:.*_)?(?:PAT|COOKIE|USERNAME|NETRC|[^_]*(?:TOKEN|KEY(?:ID)?|SECRET|CRED(?:ENTIAL)?|PWD?|JWT|DSN"
+    r"|WEBHOOK|(?<!BY)PASS(?:W(?:OR)?D|PHRASE)?|AUTH(?:ORIZATION)?))S?(?:_|$)",
     re.IGNORECASE,
 )
+"""A word between ``_`` of a variable's name that is one of these, or ends with one."""
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
 """Also without a scheme: ``user:password@host:3128``."""
 _OF_NETWORK = re.compile(r"(HF|HUGGING_?FACE)_.*|.*_PROXY", re.IGNORECASE)
@@ -66,12 +67,8 @@ def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedP
 def is_credential(name: str, value: str) -> bool:
     """Return whether a variable may be a credential, or have one in it."""
     # What is before "@" in a proxy's address is a name or a password, however it is written.
-    secret = (
-        _URL_WITH_PASSWORD.search(value)
-        or has_credentials(value)
-        or (name.upper().endswith("_PROXY") and "@" in value)
-    )
-    return bool(secret or _CREDENTIAL.search(name))
+    of_user = "@" in value and (name.upper().endswith("_PROXY") or _URL_WITH_PASSWORD.search(value))
+    return bool(of_user or has_credentials(value) or _CREDENTIAL.match(name))
 
 
 def import_paths() -> list[str]:

@@ -1,9 +1,13 @@
 """The repository that a project is in."""
 
-import pytest
-from projects import git, run_kbt
+import os
+import re
 
-from kernels_bench_tools.git import Checkout
+import pytest
+from projects import commit_all, git, run_kbt
+
+from kernels_bench_tools.git import Checkout, Repository
+from kernels_bench_tools.text import words
 
 
 def test_a_variable_names_the_commit_and_says_nothing_of_changes(tmp_path, monkeypatch):
@@ -19,31 +23,11 @@ def test_a_variable_names_the_commit_and_says_nothing_of_changes(tmp_path, monke
     assert (Checkout(tmp_path).commit, Checkout(tmp_path).dirty) == ("abc123", None)
 
 
-PROGRAMS = (
-    *(
-        "core.pager",
-        "core.editor",
-        "core.sshCommand",
-        "core.askPass",
-        "core.gitProxy",
-        "core.alternateRefsCommand",
-    ),
-    *(
-        "diff.external",
-        "diff.more.command",
-        "diff.more.textconv",
-        "merge.more.driver",
-        "gpg.program",
-        "gpg.ssh.program",
-    ),
-    *(
-        "credential.helper",
-        "uploadpack.packObjectsHook",
-        "interactive.diffFilter",
-        "pager.log",
-        "alias.status",
-    ),
-)
+PROGRAMS = words("""
+    core.pager core.editor core.sshCommand core.askPass core.gitProxy core.alternateRefsCommand diff.external
+    diff.more.command diff.more.textconv merge.more.driver gpg.program gpg.ssh.program credential.helper
+    uploadpack.packObjectsHook interactive.diffFilter pager.log alias.status
+""")
 """Settings of a repository that name a program."""
 
 
@@ -105,3 +89,20 @@ def test_settings_in_the_users_variables_count(tmp_path, monkeypatch):
     monkeypatch.delenv("KBT_COMMIT", raising=False)
 
     assert Checkout(tmp_path).dirty is False
+
+
+@pytest.mark.parametrize("seconds", ["", "never", "9" * 5000])
+def test_the_commits_of_a_repository_are_read_whatever_it_sets_and_they_say(tmp_path, seconds):
+    (tmp_path / "a").touch()
+    commit_all(tmp_path)
+    said = re.sub("(committer .*>).*", rf"\1 {seconds} +0000", git(tmp_path, "cat-file", "commit", "HEAD"))
+    (tmp_path / "commit").write_bytes(said.encode() + b" to https://me:secret@h/a caf\xe9\n")
+    name = git(tmp_path, "hash-object", "-t", "commit", "-w", "--literally", str(tmp_path / "commit"))
+    git(tmp_path, "update-ref", "HEAD", name)
+    git(tmp_path, "config", "i18n.logOutputEncoding", "UTF-16")
+    git(tmp_path, "config", "diff.orderFile", str(tmp_path / "fifo"))
+    os.mkfifo(tmp_path / "fifo")
+
+    (found,) = Repository(tmp_path).log("a")
+    assert found[:3] == (name, 0, "all to https://***@h/a caf\\udce9")
+    assert tmp_path / "commit" in Repository(tmp_path).changed_files("HEAD")

@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_390,
+    "kernels_bench_tools": 41_450,
     "kernels_bench_tools/chart": 690,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,
@@ -24,7 +24,7 @@ LINES = {
     "kernels_bench_tools/run": 4_970,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 29_950,
+    "tests": 30_200,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

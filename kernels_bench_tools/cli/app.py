@@ -126,10 +126,8 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             remedy = "Free some space and run the same command again. Finished results are kept"
         elif error.errno in _NOT_USABLE:
             what = f"cannot be used ({error.strerror})"
-            expected, remedy = (
-                "A file or folder that you may read and write",
-                "Change its mode, or move it away",
-            )
+            expected = "A file or folder that you may read and write"
+            remedy = "Change its mode, or move it away"
         elif error.errno == errno.ENOENT:
             what, expected = f"is gone ({error.strerror})", "A folder that stays while the command runs"
             remedy = "Change into a folder that exists and run the same command again"

@@ -165,9 +165,7 @@ def history(
     found = [one for one in found if one.row.device == (device or one.row.device)]
     if not found:
         names = {one.row.workload for one in steps} if workload else {*known}
-        hint = did_you_mean(
-            workload or operator, sorted(names), "`kbt list --records` shows what was measured"
-        )
+        hint = did_you_mean(workload or operator, names, "`kbt list --records` shows what was measured")
         what = "no commit has records of it"
         raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
     if json:

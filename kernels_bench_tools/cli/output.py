@@ -120,10 +120,8 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     if not wrong:
         return FAILURE if broken else 0
     where = f" See {see}" if see else ""
-    print(
-        visible(f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {few(wrong)}.{where}"),
-        file=sys.stderr,
-    )
+    said = f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {few(wrong)}.{where}"
+    print(visible(said), file=sys.stderr)
     return FAILURE
 
 

@@ -293,9 +293,8 @@ def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> Non
         return
     if has_credentials("\n".join([split_header(cell.code)[1], *cell.deps])):
         what = "an address in its header has a name, password or token, which pages and logs would show"
-        report(
-            what, "An address without them", "Let git ask its credential helper, or name an index by UV_INDEX"
-        )
+        remedy = "Let git ask its credential helper, or name an index by UV_INDEX"
+        report(what, "An address without them", remedy)
     if cell.deps and header is not None:
         remedy = "Move deps= into the header's dependencies"
         report("it has deps= and a header of its own", "One of them", remedy)

@@ -13,7 +13,7 @@ from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link
 from kernels_bench_tools.report.labels import Label, cell_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.text import visible, without_styles
+from kernels_bench_tools.text import visible, without_private, without_styles
 
 OPERATORS = "operators"
 """The placeholder of the operators' sections."""
@@ -136,7 +136,7 @@ class CellViews:
         return CellSection(
             run=cell,
             label=cell_label(cell),
-            code=highlighted(cell.code),
+            code=highlighted(without_private(cell.code)),
             ids={kind: self.page.unique_id(f"{kind}-{cell.id}") for kind in ("cell", "code", "output")},
             logs=[
                 read_log(name, file, self.page.url(self.paths.log(self.notebook.path, cell.id, name)))

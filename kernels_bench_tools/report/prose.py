@@ -24,6 +24,7 @@ from kernels_bench_tools.records.build import CellRun, NotebookRun
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.markup import TABLE_RULES, highlighted, replace_tags
 from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.text import without_private
 
 _PLACEHOLDER = re.compile(
     r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"
@@ -50,10 +51,10 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     _page.set(page)
     markdown = _markdown(raw_html)
     env: dict[str, Any] = {"docId": "note"}  # part of the ids of footnotes
-    # One text, since notes and links may be defined anywhere in it.
+    # One text, since notes and links may be defined anywhere in it. Rendered, marks and elements may be inside a URL.
     text = "\n\n".join(
-        f"{_CELL}{number}" if isinstance(block, CellRun) else block.text.replace(_CELL, _NO_CELL)
-        for number, block in enumerate(notebook.blocks)
+        f"{_CELL}{at}" if isinstance(block, CellRun) else without_private(block.text).replace(_CELL, _NO_CELL)
+        for at, block in enumerate(notebook.blocks)
     )
     last = max(text.rfind("-->"), 0)  # what begins behind it has no end, which would be searched for each
     text = text[:last] + text[last:].replace("<!--", _OPEN)

@@ -9,6 +9,7 @@ import pytest
 from kernels_bench_tools.records.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.report import artifacts, site
 from kernels_bench_tools.report.artifacts import _OURS, Artifact, linked_files, rendered
+from kernels_bench_tools.text import words
 
 ROOT_HOME = "/" + "root"
 
@@ -167,20 +168,18 @@ def test_a_page_shows_a_part_of_a_wide_table_and_says_so(sample, published):
     assert (len(text) < 100_000, "99 more rows and 9900 more columns in latency" in text) == (True, True)
 
 
-HOMES = [
-    *(
-        "/home/alice/project",
-        "https://alice@h/project",
-        "https://h/a?b&token=alice",
-        "https://h/alice/simple",
-    ),
-    *("https://h/a/basic/alice", "https://me:alice@h/", "https://h/glpat-aliceAlice0123456789/x"),
-]
+HOMES = words("""
+    /home/alice/project https://alice@h/project https://h/a?b&token=alice https://h/alice/simple https://h/a/basic/alice
+    https://me:alice@h/ https://h/glpat-aliceAlice0123456789/x
+""")
 
 
 def test_no_published_file_has_a_home_folder_or_a_credential(sample):
     home = "\n".join(HOMES)
     notebook = sample.notebook(f"{TRITON}.md")
+    fence = "```console\n$ pip install -i https://h/simple?token=alice\n```\n\n## At https://me:alice@h\n"
+    notebook.blocks.insert(0, Prose(text=fence))
+    notebook.cells[0].code = "a = 'https://h/?token=alice\\n'"
     notebook.cells[0].reason = f'File "{home}/x.py", and file://{ROOT_HOME}/y'
     for stream in ("stdout", "stderr", "environment_log"):
         sample.log(f"{TRITON}.md", stream).write_text(f"{home}/x.py\n")

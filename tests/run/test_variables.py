@@ -11,7 +11,7 @@ CREDENTIALS = words("""
     HF_TOKEN HUGGING_FACE_HUB_TOKEN GITHUB_TOKEN GITHUB_PAT AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN OPENAI_API_KEY
     WANDB_API_KEY PIP_PASSWORD UV_PUBLISH_TOKEN UV_INDEX_PRIVATE_PASSWORD UV_INDEX_PRIVATE_USERNAME KBT_SECRET
     TORCH_AUTH PYTHON_KEYRING_PASSWORD MYAPIKEY SSH_AUTH_SOCK NETRC XDG_CONFIG_HOME GIT_CONFIG_GLOBAL MATPLOTLIBRC
-    SOME_THING_OF_MINE
+    SOME_THING_OF_MINE HF_XET_JWT KBT_DB_PWD UV_KEYRING_PW MYSQL_PWD KBT_SSHPASS KBT_SLACK_WEBHOOK KBT_DSN HF_CREDS
 """)
 PASSED = words("""
     CUDA_VISIBLE_DEVICES CUDA_HOME LD_LIBRARY_PATH NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS PYTORCH_CUDA_ALLOC_CONF
@@ -33,8 +33,14 @@ PROXIES = words("""
 
 ADDRESSES = [
     *("me:secret@index.example/simple", "https://a.example me:secret@index.example"),
-    *("https://index.example/secret/simple", "https://index.example/a?token=secret"),
+    *("https://index.example/secret/simple", "https://index.example/a?token=secret", "s3://k:secret@b"),
 ]
+PRIVATE_INDEXES = words(
+    "https://h/2Hx1bQ-secret/me/ https://h/simple,https://h/t/secret/me https://h/simple/?a=secret https://h/whl/secret"
+)
+PUBLIC_INDEXES = words(
+    "/w@2 file:///a/b https://h a=http://h:3141/simple/,https://h/pypi/simple https://download.pytorch.org/whl/test/cpu"
+)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +48,13 @@ ADDRESSES = [
     [
         (words("HTTPS_PROXY http_proxy ALL_PROXY PIP_PROXY NO_PROXY"), PROXIES),
         (words("PIP_FIND_LINKS UV_INDEX HF_ENDPOINT PIP_EXTRA_INDEX_URL"), ADDRESSES),
+        (words("PIP_FIND_LINKS UV_INDEX PIP_EXTRA_INDEX_URL"), PRIVATE_INDEXES),
     ],
 )
 def test_a_proxy_or_an_address_with_a_password_is_not_passed_on(names, values):
     for name in names:
         assert [value for value in values if allowed_variables({name: value})] == []
-    assert allowed_variables({"UV_INDEX": "/srv/wheels@2"}) == {"UV_INDEX": "/srv/wheels@2"}
+    assert [value for value in PUBLIC_INDEXES if not allowed_variables({"UV_INDEX": value})] == []
 
 
 @pytest.mark.parametrize("environment", ["current", "uv"])
@@ -117,21 +124,12 @@ def test_a_cell_prints_and_writes_utf_8_whatever_the_user_has(workspace, monkeyp
 
 
 def test_variables_that_change_numbers_are_distinguished_from_folders():
-    environ = {
-        "OMP_NUM_THREADS": "2",
-        "CUDA_LAUNCH_BLOCKING": "1",
-        "CUDA_HOME": "/usr/local/cuda",
-        "CUDA_VISIBLE_DEVICES": "1",
-        "NVIDIA_DRIVER_CAPABILITIES": "all",
-        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
-        "TORCH_LOGS": "dynamo",
-        "TRITON_CACHE_DIR": "/tmp/t",
-        "TORCH_TOKEN": "secret",
-        "PATH": "/bin",
-        "MKL_NUM_THREADS": "",
-    }
+    given = """
+        OMP_NUM_THREADS=2 CUDA_LAUNCH_BLOCKING=1 CUDA_HOME=/usr/local/cuda CUDA_VISIBLE_DEVICES=1 NVIDIA_DRIVER_CAPABILITIES=all
+        TORCHINDUCTOR_MAX_AUTOTUNE=1 TORCH_LOGS=dynamo TRITON_CACHE_DIR=/tmp/t TORCH_TOKEN=secret PATH=/bin MKL_NUM_THREADS=
+    """
 
-    assert number_variables(environ) == {
+    assert number_variables(dict(one.split("=") for one in words(given))) == {
         "CUDA_LAUNCH_BLOCKING": "1",
         "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1",

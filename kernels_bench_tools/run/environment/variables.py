@@ -41,12 +41,20 @@ _NO_RESULT = re.compile(
 """Exceptions to ``_RESULT_PREFIXES``: the number of the GPU, folders, and what is printed."""
 _OF_INDEXES = re.compile(r"UV_(?!PUBLISH_).*|(XDG|SSL|DBUS)_.*|(?i:.*_PROXY)|HOME|NETRC")
 """What uv reads to reach the user's indexes, with credentials: also a keyring and ``~/.netrc``."""
+_PRIVATE_INDEX = re.compile(
+    r"(?s)(?:UV|PIP)_.*(?<!file)://(?!(?:[^/?#\s,]*(?:/(?:pypi/)?simple)?/?|download\.pytorch\.org/whl/[^?#\s,]*)(?:[\s,]|$))"
+)
+"""An index with another path than public ones, which may be a secret in any form: cells rarely need an index."""
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's variables that every cell is given."""
     known = [name for name in environ if name.upper() in _NAMES or name.startswith(_PREFIXES)]
-    return {name: environ[name] for name in known if not is_credential(name, environ[name])}
+    return {
+        name: value
+        for name in known
+        if not (is_credential(name, value := environ[name]) or _PRIVATE_INDEX.match(f"{name}={value}"))
+    }
 
 
 def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
