@@ -27,8 +27,7 @@ _HOME_FOLDER = re.compile(
 # or angle bracket, also as an entity. An escape such as \u00e9 is a character, and a second "://" begins the next URL.
 _ANY = r"""(?: [^\s"'`<>\\&:\x00-\x1f\x7f-\x9f] | :(?!//) | \\u(?!00[0-7])[\da-f]{4}
     | &(?! (?:amp;)* (?:quot|apos|lt|gt|\#(?:9|10|13|32|34|39|60|62|x2[27]|x3[ce])) ; ) )"""
-# Passwords may have quotes, which stay.
-_SECRET = rf"(?: {_ANY} | ' | &(?:apos|\#39|\#x27); )"
+_SECRET = rf"(?: {_ANY} | ' | &(?:apos|\#39|\#x27); )"  # passwords may have quotes, which stay
 _URL = re.compile(
     rf"""://(
     # Up to the last "@" if a name and a colon are before it, and no port. Else what is before the host; in URLs of SSH it is

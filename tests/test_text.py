@@ -1,4 +1,4 @@
-"""What is hidden in texts that others see."""
+"""What is hidden in texts that others see; ``!`` stands for secrets."""
 
 import html
 import json
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.text import has_credentials, without_private, words
 
-# With "!" for secrets.
 SECRET = words("""
     HTTPS://!@h https://u:!/!@h https://u:!'!@h 'https://h?token=!' https://u:!@!@h https://me@x.org:!/!@h/a
     s3://K:!@b postgres://u:!@h/db https://u:!?&!;!@h https://:!@h https://a?b=https://u:!@h&pwd=!?!#jwt=!

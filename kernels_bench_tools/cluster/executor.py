@@ -231,10 +231,11 @@ def _connect(address: str) -> Any:
     try:
         return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
     except Exception as error:
-        message = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        host = address.rpartition("://")[2]  # which Dask repeats, also with a password
+        said = str(error).replace(host, host.rpartition("@")[2]).splitlines() or [type(error).__name__]
         raise ProjectError(
             f"cluster {address}",
-            f"no scheduler answers ({message})",
+            f"no scheduler answers ({said[0].rstrip('.')})",
             "the address of a Dask scheduler, such as tcp://host:8786",
             "`dask scheduler` starts one and prints its address",
         ) from None

@@ -125,6 +125,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("suite on", "on: ", "Did you mean 'one'?"),
         ("suite one --device cuda", "--device cuda: ", "--device cpu"),
         ("suite one --device cpu --cluster tcp://x:1", "--device cpu: ", "with --cluster"),
+        ("build --cluster tcp://me:PW@h:9", "cluster tcp://***@h:9: ", "answers (invalid address 'h:9'"),
     ],
 )
 def test_a_mistake_is_one_line_with_a_remedy(project: Path, command: str, where: str, remedy: str) -> None:
