@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_folders import clear_file, remove_tree
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST = 2 << 30
@@ -85,13 +85,13 @@ def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
     _remove_unfinished(path)
     same = not path.is_symlink() and path.is_file() and path.stat().st_size == len(data)
-    if not same or path.read_bytes() != data:
+    if not same or not os.access(path, os.R_OK) or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data, sync=sync)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content atomically, also in a power failure if ``sync``; the mode is kept.
+    """Replace a file's content atomically, also in a power failure if ``sync``; the mode is kept, but it can be read.
 
     A link is replaced, not followed: a cloned repository may contain anything in place of a file.
     """
@@ -109,7 +109,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             if target.exists() and not target.is_symlink():
-                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRUSR)
             file.flush()
             temporary.replace(target)
         if sync:
@@ -125,9 +125,11 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
 def _remove_unfinished(target: Path) -> None:
     """Remove what killed calls of :func:`write_atomically` left; a file that is being written is locked."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
-        with suppress(OSError), left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+        with suppress(OSError):
+            clear_file(left)  # opening a FIFO would block
+            with left.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
 
 
 def sync_path(path: str | Path) -> None:

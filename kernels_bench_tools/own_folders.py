@@ -1,4 +1,4 @@
-"""Folders that kbt makes and removes. A repository may contain a link in place of one, which is never followed.
+"""Folders that kbt makes and removes. A repository may contain a link in place of one, or of a file: it is never followed.
 
 Nothing else in this package removes a folder with its content.
 """
@@ -18,13 +18,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o700
 
 
-def make_folder(path: Path, below: Path, *, replace: bool = False) -> None:
+def make_folder(path: Path, below: Path | None = None, *, replace: bool = False) -> None:
     """Make ``path`` and its parents as far as ``below``; a ``ProjectError`` if one of them is a link or a file.
 
     With ``replace`` it is removed instead (not its target), and permissions are given back: while a build runs, only
-    cells put something there.
+    cells put something there. Without ``below`` links are followed: the user has named the path.
     """
-    current = below
+    if below is None:
+        path.mkdir(parents=True, exist_ok=True)
+    current = below = below or path
     for part in path.relative_to(below).parts:
         current /= part
         with suppress(FileExistsError):
@@ -37,8 +39,28 @@ def make_folder(path: Path, below: Path, *, replace: bool = False) -> None:
             remove_tree(current, below)
             current.mkdir()
         else:
-            what = "is a symbolic link" if current.is_symlink() else "is not a folder"
-            raise ProjectError(str(current), what, "A folder that kbt makes", "Move it away")
+            raise not_a_folder(current)
+
+
+def output_folder(named: Path | None, default: Path) -> Path:
+    """Make the folder that the user has named, or the default one, which must not be a link; return it."""
+    make_folder(below := named or default.parent)
+    make_folder(named or default, below)
+    return named or default
+
+
+def not_a_folder(path: Path) -> ProjectError:
+    what = "is a symbolic link" if path.is_symlink() else "is not a folder"
+    return ProjectError(str(path), what, "A folder that kbt makes", "Move it away")
+
+
+def clear_file(path: Path) -> None:
+    """Remove what is in place of a file that kbt opens to write it, such as a link or socket; give permissions back."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            remove_tree(path, path.parent, strict=True)
+        elif not os.access(path, os.R_OK | os.W_OK):
+            path.chmod(0o600)
 
 
 def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
@@ -64,6 +86,7 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
     except OSError as error:
         errors.append(error)
     if errors and strict:
+        errors[0].filename = str(path)  # not a name in it
         raise errors[0]
 
 

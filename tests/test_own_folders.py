@@ -1,7 +1,9 @@
-"""Folders are removed without following a link, however deep they are, and by one function."""
+"""Folders are made, written to and removed without following a link, however deep they are, and by few functions."""
 
+import ast
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,74 @@ def test_no_other_module_removes_folders_with_their_content():
     others = [path for path in PACKAGE.rglob("*.py") if path.name != "own_folders.py"]
 
     assert [str(path) for path in others if REMOVES.search(path.read_text())] == []
+
+
+FOLLOW = {
+    "own_folders.py": "make_folder itself",
+    "file_io.py": "update_file: the user has named the folder, or its caller has made it",
+    "records/codec.py": "the folder of a cell, or one of committed records, of which `kbt record` accepts no link",
+    "report/folder.py": "the parents of the site",
+    "cli/new.py": "the folder that the user has named",
+    "cluster/shipment.py": "the folder of a worker",
+    "hub/build/__main__.py": "the folder that the user has named; the command has made another",
+    "measure/traces.py": "the folder of a measuring process",
+    "run/cell_outputs.py": "the draft of an entry, which was just made",
+    "run/environment/base.py": "the folder of a notebook",
+    "run/environment/variables.py": "the user's cache",
+    "run/process/judge.py": "a temporary folder",
+}
+"""Modules that make a folder with its parents wherever links lead, and which folder."""
+
+WRITE = {
+    "file_io.py": "write_atomically: a new file",
+    "cli/__init__.py": "stdout and stderr",
+    "cluster/shipment.py": "an archive in memory",
+    "hub/build/__main__.py": "the lock and the log, after clear_file, and a folder that was just made",
+    "measure/harness.py": "the folder of a measuring process",
+    "measure/judge/process.py": "stdout",
+    "measure/traces.py": "the folder of a measuring process",
+    "records/foreign.py": "files that a cell wrote, none of which is a link",
+    "records/json_schema.py": "a folder that a developer names",
+    "report/folder.py": "a folder that was just made",
+    "run/cache/store.py": "the draft of an entry",
+    "run/cell.py": "the draft of an entry",
+    "run/cell_outputs.py": "the draft of an entry",
+    "run/environment/base.py": "the draft of an entry, or a temporary folder",
+    "run/executor.py": "the draft of an entry",
+    "run/logs.py": "the draft of an entry",
+    "run/process/judge.py": "a temporary folder",
+    "run/process/run.py": "/proc",
+}
+"""Modules that write to a file itself, not to a new one that replaces it, and to which."""
+
+
+def follows_links(call: ast.Call, name: str) -> bool:
+    parents = any(one.arg == "parents" for one in call.keywords)
+    return (
+        name == "makedirs" or (name == "mkdir" and parents) or (name == "make_folder" and len(call.args) == 1)
+    )
+
+
+def writes(call: ast.Call, name: str) -> bool:
+    given = [*call.args, *(one.value for one in call.keywords if one.arg == "mode")]
+    modes = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    opens = name in {"open", "fdopen"} and any(re.fullmatch(r"[rbt]*[wax+][bt+]*", mode) for mode in modes)
+    return opens or name in {"write_text", "write_bytes", "touch", "copyfile", "copytree"}
+
+
+@pytest.mark.parametrize(("does", "known"), [(follows_links, FOLLOW), (writes, WRITE)])
+def test_a_module_that_would_write_through_a_link_is_known_with_the_reason(
+    does: Callable[[ast.Call, str], bool], known: dict[str, str]
+) -> None:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                if does(node, name):
+                    found.add(path.relative_to(PACKAGE).as_posix())
+
+    assert found == known.keys()
 
 
 def make_tree(folder: Path) -> None:

@@ -35,10 +35,6 @@ _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NOT_USABLE = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
-}
 
 _HELP = """Benchmark GPU kernels and find out which one to use.
 
@@ -120,20 +116,17 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        where = error.filename2 or error.filename
+        where, why = error.filename2 or error.filename or "the current folder", error.strerror or error
         if error.errno in _DISK_FULL:
-            what, expected = f"cannot be written ({error.strerror})", ""
+            what, expected = f"cannot be written ({why})", ""
             remedy = "Free some space and run the same command again. Finished results are kept"
-        elif error.errno in _NOT_USABLE:
-            what = f"cannot be used ({error.strerror})"
-            expected = "A file or folder that you may read and write"
-            remedy = "Change its mode, or move it away"
         elif error.errno == errno.ENOENT:
-            what, expected = f"is gone ({error.strerror})", "A folder that stays while the command runs"
+            what, expected = f"is gone ({why})", "A folder that stays while the command runs"
             remedy = "Change into a folder that exists and run the same command again"
         else:
-            raise
-        print("kbt:", KbtError(str(where or "the current folder"), what, expected, remedy), file=sys.stderr)
+            what, expected = f"cannot be used ({why})", "A file or folder that you may read and write"
+            remedy = "Change its mode, or move it away"
+        print("kbt:", KbtError(str(where), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,9 +95,9 @@ def build_report(
     A long build publishes what it has while it runs, too; ``on_published`` is called after that.
     """
     site = output or project.root / SITE
-    folder = OutputFolder(site)
+    folder = OutputFolder(site, named=output is not None)
     folder.check()  # before cells run
-    is_new = output is None and not site.exists()
+    is_new = output is None and (not site.exists() or os.path.lexists(site / ".gitignore"))
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
 

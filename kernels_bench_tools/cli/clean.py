@@ -28,8 +28,7 @@ def clean(unused: bool = False, everything: Annotated[bool, typer.Option("--all"
     """
     project = find_project(Path.cwd())
     with project_lock(project, PlainProgress()):
-        site = project.root / "site"
-        pages = OutputFolder(site).clear() if site.exists() else 0
+        pages = OutputFolder(project.root / "site", named=False).clear()
         print(f"removed {pages} published files")
         for folder in sorted({path.parent / ".kbt" / "cells" for path in project.notebook_paths()}):
             if folder.is_dir():

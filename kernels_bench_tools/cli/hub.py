@@ -13,8 +13,9 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.own_folders import output_folder
 from kernels_bench_tools.own_process import module_variables, python_command
-from kernels_bench_tools.records.hub import BuildRequest, builds_folder
+from kernels_bench_tools.records.hub import BUILDS_VARIABLE, BuildRequest, builds_folder
 
 MODULE = "kernels_bench_tools.hub.build"
 
@@ -59,6 +60,7 @@ def build(
             remedy = f"Install {advice}, beside kbt. In a checkout: `uv run --group torch --extra hub kbt hub build`"
             raise KbtError("hub build", f"needs the package {package}, which is not installed", "", remedy)
     folder = output.absolute() if output else builds_folder(Path.cwd())
+    output_folder(folder if output or os.environ.get(BUILDS_VARIABLE) else None, folder)
     request = BuildRequest(
         sources=sources,
         output=str(folder),

@@ -18,7 +18,7 @@ from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, terminal_width
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
-from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
 from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.build import (
     CONTEXT_VARIABLE,
@@ -54,7 +54,7 @@ _FILE_NAME = re.compile(r"\w[\w.+-]*")
 def import_kernelbench(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     candidates: Path | None = None,
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("kernelbench"),
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     processes: Annotated[int, typer.Option(min=1)] = 1,
     timeout: Annotated[float, typer.Option(min=1)] = 300,
     page: Path | None = None,
@@ -78,7 +78,8 @@ def import_kernelbench(
         timeout (SECONDS): For one process, in which the reference and the candidate are measured.
         page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
     """
-    rows = _measure_all(_find_pairs(folder, candidates), output, processes, timeout)
+    pairs = _find_pairs(folder, candidates)
+    rows = _measure_all(pairs, output_folder(output, Path("kernelbench")), processes, timeout)
     return _print_rows(rows, f"KernelBench: {folder.resolve().name}", page, json=json)
 
 
@@ -86,7 +87,7 @@ def import_kernelbench(
 def import_hf(
     path: Annotated[Path, typer.Argument(metavar="PATH")],
     kernel: str = "",
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("hf-benchmarks"),
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     payload: Path | None = None,
     card: Path | None = None,
     processes: Annotated[int, typer.Option(min=1)] = 1,
@@ -123,6 +124,7 @@ def import_hf(
         for file in files
         for workload in _workloads(file, chosen, timeout)
     ]
+    output = output_folder(output, Path("hf-benchmarks"))
     rows = _measure_all(requests, output, processes, timeout)
     if payload:
         records = {one.name: read_records(output / name / f"{one.name}.jsonl") for one, _ in rows}
@@ -137,7 +139,7 @@ def import_hf(
 def import_trace(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     definition: list[str] | None = None,
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("traces"),
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     traces: Path | None = None,
     processes: Annotated[int, typer.Option(min=1)] = 1,
     timeout: Annotated[float, typer.Option(min=1)] = 300,
@@ -165,6 +167,7 @@ def import_trace(
     if not requests and not broken:
         expected = "definitions/*.json, workloads/*.jsonl and solutions/*.json of the same definition"
         raise ProjectError(str(folder), "has no solution to measure", expected)
+    output = output_folder(output, Path("traces"))
     rows = _measure_all(requests, output, processes, timeout)
     if traces:
         made = [
@@ -274,7 +277,7 @@ def _measure_all(
         is_stored = is_whole and {one.provenance.code_digest for one in records} == {origin.code_digest}
         if not is_stored:
             records = _measure(request, origin, processes, timeout)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, output)
             write_records(path, records)
         stored += is_stored
         result = compare_problem(records)

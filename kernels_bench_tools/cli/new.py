@@ -258,11 +258,12 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     kept = os.path.lexists(workflow)
     for file in [*(root / name for name in texts), *([] if kept else [workflow])]:
         check_writable(file.parent)
+    make_folder(root)
+    if not kept:
+        make_folder(workflow.parent, repository)
 
-    root.mkdir(parents=True, exist_ok=True)
     made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
     if not kept:
-        workflow.parent.mkdir(parents=True, exist_ok=True)
         place = root.relative_to(repository).as_posix()
         inside = place != "."
         text = filled(

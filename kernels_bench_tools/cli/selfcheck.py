@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import check_writable, write_atomically
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.own_folders import temporary_folder
+from kernels_bench_tools.own_folders import output_folder, temporary_folder
 from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.selfcheck import FOLDER
@@ -50,6 +50,7 @@ def selfcheck(
         raise ProjectError(
             "selfcheck", "this interpreter has no torch", "", "`uv run --with torch kbt selfcheck` adds it"
         )
+    output_folder(output and output.parent, project.root / FOLDER)
     arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
     arguments += ["--quick"] if quick else []
     arguments += ["--processes", str(processes)] if processes is not None else []
@@ -61,7 +62,6 @@ def selfcheck(
             raise KbtError(
                 "selfcheck", f"its process ended with exit code {code}", "", "See its output above"
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, answer.read_bytes())
     print(f"\nwritten: {short_path(target)}")
     return FAILURE if code else 0

@@ -23,7 +23,7 @@ from kernels_bench_tools.file_io import (
     real_path,
     sync_path,
 )
-from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.own_folders import make_folder, not_a_folder, remove_tree
 from kernels_bench_tools.records.summary import Report
 from kernels_bench_tools.report.paths import FRONT, REPORT, stays_inside
 
@@ -79,10 +79,12 @@ class OutputFolder:
     Which of its files no build wrote is read once, before cells run: what is there later in place of a page is replaced.
 
     Raises:
-        ProjectError: It is not a folder, holds files but no site, or has a link in place of a folder.
+        ProjectError: It is not a folder, holds files but no site, or has a link in place of one. If the user ``named`` it, it may be a link.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, named: bool = True) -> None:
+        if not named and root.is_symlink():
+            raise not_a_folder(root)
         self.root = root
         self._real = real_path(root)
         manifest = self._read()
@@ -93,9 +95,7 @@ class OutputFolder:
         self._foreign = {*others} - self._ours
         for folder in _folders(self._ours):
             if (root / folder).is_symlink():  # files elsewhere would be replaced or removed
-                raise ProjectError(
-                    str(root / folder), "is a symbolic link", "A folder that kbt made", "Remove the link"
-                )
+                raise not_a_folder(root / folder)
 
     def write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
         """Make the folder hold exactly these files, and those that no build wrote.
@@ -119,7 +119,7 @@ class OutputFolder:
                 self._check(any(one.startswith(f"{name}/") for one in self._foreign), path)
                 remove_tree(path, self.root)
         remove_tree(self.root / UNFINISHED, self.root)
-        (self.root / UNFINISHED).mkdir(parents=True)
+        (self.root / UNFINISHED).mkdir()
         try:
             return self._write(files, dead_links)
         finally:
@@ -257,7 +257,7 @@ def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
         temporary.write_bytes(content)
     if path == MANIFEST:  # without it, the next build could not tell which files are ours
         sync_path(temporary)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent, root)
     temporary.replace(target)
     if path == MANIFEST:
         sync_path(root)

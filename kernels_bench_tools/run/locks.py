@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from kernels_bench_tools.file_io import find_struct, write_struct
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_folders import clear_file, remove_tree
 from kernels_bench_tools.records.device import Device, hardware_id
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import cache_folder
@@ -78,8 +78,7 @@ def _held(
     progress: Progress,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
-    if path.is_symlink() or path.is_dir():
-        remove_tree(path, path.parent)
+    clear_file(path)
     lock, described = FileLock(path, is_singleton=True), path.with_name(f"{path.name}.owner")
     waited = False
     while True:

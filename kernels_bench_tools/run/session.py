@@ -17,6 +17,7 @@ from statistics import median
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult, process_key
 from kernels_bench_tools.run.cell import CellTask
@@ -218,7 +219,7 @@ class Session:
                 self.progress.note(
                     f"{self._label(cell, process)}: another cell changed {path.name}; restored"
                 )
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent, folder, replace=True)
                 write_atomically(path, data)
 
     def unfinished(self) -> dict[CellName, list[Path]]:

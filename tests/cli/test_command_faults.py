@@ -1,5 +1,6 @@
 """Commands on a full disk, killed at a byte, beside one another, and with an output that cannot be written."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -7,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from builds import latency
 from filelock import FileLock
 from projects import PYTHON, WITHOUT_RIGHTS, assert_one_line, run_kbt
 
+from kernels_bench_tools.cli.app import run
 from kernels_bench_tools.records.codec import read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.record import Record
@@ -141,6 +144,35 @@ def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed: Path, t
     finally:
         (tmp_path / "op/impls").chmod(0o755)
         tmp_path.chmod(0o755)
+
+
+def test_a_file_of_the_state_without_rights_is_made_again(committed: Path, tmp_path: Path) -> None:
+    command = (*(WITHOUT_RIGHTS if os.geteuid() == 0 else ()), *KBT, "build", "--env", "current")
+    (tmp_path / "op/impls/mine.md").write_text("# Mine\n\n```python id=a\nprint(1)\n```\n")
+    places = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    files = [tmp_path / ".kbt" / name for name in ("last.json", "build.json", "lock", ".gitignore")]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=places, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert [path for path in files if not path.stat().st_mode & 0o400] == []
+        for path in files:
+            path.chmod(0)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EBUSY, errno.EXDEV, errno.ENXIO, errno.ENOTEMPTY, errno.ECONNREFUSED]
+)
+def test_an_error_of_the_system_is_one_line_with_its_path(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise OSError(number, os.strerror(number), "site/static")
+
+    assert run(app, []) == 2
+    assert capsys.readouterr().err.startswith(f"kbt: site/static: cannot be used ({os.strerror(number)}). ")
 
 
 def test_output_in_an_encoding_without_a_character_has_a_question_mark(committed, tmp_path):

@@ -1,6 +1,8 @@
 """What a project has in place of a file: a FIFO, which blocks who opens it, or a device without an end."""
 
+import contextlib
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +56,20 @@ def test_what_a_build_makes_again_may_be_a_huge_file(bare: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert max(path.stat().st_size for path in made) < 1 << 30
+
+
+def test_a_build_replaces_a_socket_at_its_lock_and_removes_a_fifo_that_is_called_like_an_unfinished_file(
+    bare: Path,
+) -> None:
+    (bare / "softmax" / "impls" / "plain.md").write_text("# Plain\n\n```python id=a\nprint('hi')\n```\n")
+    fifos = [put_fifo(bare / ".kbt" / f".{name}.{'a' * 32}") for name in (".gitignore", "last.json")]
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(bare):
+        server.bind(".kbt/lock")
+
+        done = run_kbt(bare, "build", "--env", "current", timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert [path for path in fifos if path.exists()] == []
 
 
 def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kit.source import BUILD, NOARCH, build_source, make_source, variant_of
-from projects import commit_all, git, run_kbt
+from projects import commit_all, contents, git, run_kbt
 
 from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
@@ -283,6 +283,37 @@ depends = ["torch"]
 cuda-capabilities = ["8.0"]
 src = ["kernel/ampere.cu"]
 """
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", 2),
+        (".lock", 0),
+        ("kernels-community", 2),
+        ("kernels-community/scale/objects", 2),
+        ("kernels-community/scale/objects/torch-cpu", 2),
+        ("kernels-community/scale/build", 2),
+        ("kernels-community/scale/build/torch-cpu", 0),
+    ],
+)
+def test_nothing_is_written_behind_a_link_in_the_folder_of_builds(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pyproject.toml").write_text("[tool.kbt]\n")
+    outside = tmp_path / "outside" / "assembled"
+    outside.mkdir(parents=True)
+    (outside / "file").write_text("kept")
+    link = tmp_path / "project" / "hub-builds" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / "file" if name == ".lock" else outside.parent)
+    source = make_source(tmp_path / "source", build=NOARCH)
+
+    done = run_kbt(tmp_path / "project", "hub", "build", str(source), "--backend", "cpu")
+
+    assert (done.returncode, contents(outside.parent)) == (code, {"assembled/file": b"kept"}), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_components_for_other_gpus_and_files_that_do_not_match_are_left_out(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class Tree:
         """
         paths = {path.name: path for path in (self.root / ".kbt/cache").glob("[!.]*")}
         # An entry that was being replaced is put back, unless its successor is there.
-        used = [name for name in paths if name.removesuffix(".replaced") not in paths.keys() - {name}]
+        used = [name for name in paths if name.partition(".")[0] not in paths.keys() - {name}]
         entries = [(name, read_entry(paths[name])) for name in used]
         return {name: entry.result for name, entry in entries if entry is not None}
 
@@ -177,7 +177,7 @@ class Tree:
         """Return the cells, and single processes of cells, whose successful results are in the cache."""
         stored = set()
         for name, result in self.entries().items():
-            process = re.search(r"-process-(\d+)$", name.removesuffix(".replaced"))
+            process = re.search(r"-process-(\d+)$", name.partition(".")[0])
             if result.status is Status.OK:
                 stored.add((result.cell, int(process[1]) if process else None))
         return stored

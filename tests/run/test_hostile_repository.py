@@ -70,6 +70,10 @@ def test_no_command_changes_what_is_behind_a_link(clone: Path, name: str, target
         ("rms_norm/impls", "outside", ("new", "operator", "rms_norm")),
         ("softmax/impls", "outside", ("init",)),
         (".gitignore", "outside/file", ("init",)),
+        (".github", "outside", ("init",)),
+        (".github/workflows", "outside", ("init",)),
+        ("kernelbench", "outside", ("import", "kernelbench", "op")),
+        ("selfcheck", "outside", ("selfcheck", "--quick", "--processes", "0", "--ncu", "")),
         ("op/impls/new.md", "outside/new", ("new", "implementation", "op", "new")),
         ("pyproject.toml", "outside/settings", ("upgrade", "--harness", "1.0")),
         ("op/impls/x.md", "outside/cell", ("upgrade", "--harness", "1.0")),
@@ -81,6 +85,7 @@ def test_no_command_that_writes_sources_writes_behind_a_link(
     outside = clone.parent / "outside"
     (outside / "settings").write_text('[tool.kbt]\nharness = "0.1"\n')
     (outside / "cell").write_text(CELL)
+    (clone / "op" / "1_x.py").write_text("class Model: pass\nclass ModelNew: pass\n")
     link = clone / name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
@@ -94,6 +99,40 @@ def test_no_command_that_writes_sources_writes_behind_a_link(
     assert contents(outside) == before
     assert done.returncode in {0, 2}
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("has_pages", [True, False])
+def test_only_a_site_that_the_user_names_may_be_a_link(clone: Path, has_pages: bool) -> None:
+    site = clone.parent / "other"
+    site.mkdir()
+    if has_pages:
+        assert run_kbt(clone, *BUILD, "--output", str(site)).returncode == 0
+    (clone / "n.md").rename(clone / "m.md")
+    (clone / "site").symlink_to(site)
+    before = contents(site)
+
+    for command in COMMANDS:
+        done = run_kbt(clone, *command)
+
+        assert (done.returncode, contents(site)) == (2, before)
+        assert "/site: is a symbolic link." in done.stderr
+    assert run_kbt(clone, *BUILD, "--output", "site").returncode == 0
+    assert (site / "m.html").exists()
+
+
+def test_a_gitignore_that_was_cut_or_is_a_link_is_made_again_and_one_with_text_is_kept(clone: Path) -> None:
+    assert run_kbt(clone, *BUILD).returncode == 0
+    files = [clone / name / ".gitignore" for name in (".kbt", "site")]
+
+    for damage in (lambda path: path.write_bytes(b"\0\0"), lambda path: path.symlink_to("nowhere")):
+        for file in files:
+            file.unlink()
+            damage(file)
+        assert run_kbt(clone, *BUILD).returncode == 0
+        assert [file.read_text() for file in files] == ["*\n", "*\n"]
+    files[1].write_text("mine")
+    assert run_kbt(clone, *BUILD).returncode == 0
+    assert files[1].read_text() == "mine"
 
 
 def test_no_script_of_an_environment_is_written_behind_a_link(clone: Path) -> None:

@@ -20,7 +20,7 @@ from kernels_bench_tools.file_io import update_file, write_atomically, write_str
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import read_source
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import module_variables, run_program
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 from kernels_bench_tools.text import plural
@@ -63,8 +63,9 @@ _MISSING_HEADER = re.compile(r"fatal error: ([^\s:]+): No such file")
 def main(request: BuildRequest) -> int:
     """Build the kernels; return 0, or 1 if one does not compile."""
     output = Path(request.output)
-    output.mkdir(parents=True, exist_ok=True)
-    with (output / ".lock").open("w") as lock:
+    make_folder(output)
+    clear_file(output / ".lock")
+    with (output / ".lock").open("a") as lock:
         # Two builds at once would write the same objects.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,6 +77,11 @@ def main(request: BuildRequest) -> int:
         plans = [make_plan(source, request, compilers) for source in sources]
         if request.archs and all(plan.backend != "cuda" for plan in plans):
             raise KbtError(f"--arch {request.archs[0]}", "these builds are for CPUs", "--backend cuda")
+        for folder in (output / ".ninja", *(plan.work for plan in plans)):
+            make_folder(folder, output)
+            for path in list(folder.rglob("*")):  # compilers and ninja write there, and would follow a link
+                if path.is_symlink() or not path.is_dir():
+                    clear_file(path)
         failures = _compile(plans, output, compilers, request.jobs)
         for plan in plans:
             reason = failures.get(plan.folder) or _finish(plan, request, compilers)
@@ -93,7 +99,7 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     for plan in plans:
         # Objects that are older than the header are compiled again.
         update_file(plan.work / "torch-ext" / "registration.h", _REGISTRATION.encode())
-    (output / "build.ninja").write_text("\n".join(_ninja_lines(plans, compilers)), encoding="utf-8")
+    update_file(output / "build.ninja", "\n".join(_ninja_lines(plans, compilers)).encode())
     failed: dict[str, list[str]] = {}
     log, target = output / "build.log", ""
     command = [compilers.ninja, "-k", "0", "-j", str(jobs)]
@@ -102,6 +108,7 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     print(f"{files}, {jobs} at a time; those that have not changed are not compiled again", flush=True)
     environment = {**module_variables(os.environ), "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    clear_file(log)
     with log.open("w") as kept, subprocess.Popen(command, cwd=output, env=environment, **pipes) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -154,22 +161,22 @@ def _ninja_lines(plans: Sequence[Plan], compilers: Compilers) -> Iterator[str]:
 
 def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
     """Link and assemble a build in place of an earlier one; return why it failed, or an empty string."""
-    folder = plan.work / "assembled"
-    remove_tree(folder, Path(request.output))
+    folder, output = plan.work / "assembled", Path(request.output)
+    remove_tree(folder, output, strict=True)
     for path in plan.source.python_files():
         target = folder / path.relative_to(plan.source.package)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent, output)
         shutil.copyfile(path, target)
     if not (folder / "__init__.py").is_file():
         return f"{plan.source.package} has no __init__.py"
     if plan.objects and (reason := _link(plan, folder / f"{plan.id}.abi3.so", compilers)):
         return reason
     load = _LOAD.format(id=plan.id) if plan.objects else ""
-    (folder / "_ops.py").write_text(_OPS.format(id=plan.id, load=load), encoding="utf-8")
+    update_file(folder / "_ops.py", _OPS.format(id=plan.id, load=load).encode())
     _describe(plan, folder, request, compilers)
     target = plan.folder / "build" / plan.variant
-    remove_tree(target, Path(request.output))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent, output)
+    remove_tree(target, output, strict=True)
     folder.rename(target)
     return ""
 
@@ -187,7 +194,7 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
         stubs = plan.work / "left_out.cpp"
         # A name without C++'s prefix is of a library, not of a kernel's file.
         names = [name for name in missing if name.startswith("_Z")]
-        stubs.write_text(_STUBS + "".join(f"LEFT_OUT({name})\n" for name in names), encoding="utf-8")
+        update_file(stubs, (_STUBS + "".join(f"LEFT_OUT({name})\n" for name in names)).encode())
         done, missing = link(stubs)
     if done.returncode == 0 and not missing:
         return ""

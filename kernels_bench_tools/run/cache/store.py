@@ -232,8 +232,9 @@ def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 _PROCESS, _DRAFT_PREFIX, _REPLACED_SUFFIX = "-process-", ".draft-", ".replaced"
 _KEY = re.compile(rf"[0-9a-f]{{64}}({_PROCESS}\d+)?")
-_DRAFT, _REPLACED = re.compile(r"\.draft-[0-9a-f]{32}"), re.compile(rf"{_KEY.pattern}\.replaced")
-"""Names of folders in the cache; others are not ours, and are never removed. A single process of a cell has an entry in case
+_DRAFT, _REPLACED = re.compile(r"\.draft-[0-9a-f]{32}"), re.compile(rf"{_KEY.pattern}\.[0-9a-f.]*replaced")
+"""Names of folders in the cache; others are not ours, and are never removed. One that was replaced
+has a new name each time, since what cannot be removed, such as files of another user, stays. A single process of a cell has an entry in case
 its session is interrupted."""
 _RESUMABLE_SECONDS = 24 * 3600
 """Age up to which the processes of an interrupted session are used by the next one."""
@@ -308,7 +309,7 @@ class CellCache:
         """Make ``entry`` the last result of a cell, and the most recently used entry."""
         self._last.keys[str(cell)] = entry.key
         # The modification time of the folder is the time of the last use: files of an entry never change.
-        with suppress(FileNotFoundError):  # a cell has removed it
+        with suppress(OSError):  # a cell has removed it, or it is another user's
             os.utime(entry.folder)
 
     def forget_all_but(self, cells: Iterable[CellName]) -> None:
@@ -337,7 +338,7 @@ class CellCache:
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
         """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
-        final, replaced = self.folder / key, self.folder / f"{key}{_REPLACED_SUFFIX}"
+        final, replaced = self.folder / key, self.folder / f"{key}.{uuid.uuid4().hex}{_REPLACED_SUFFIX}"
         with self._writing():
             draft.make()
             if self._number != (number := self.folder.stat().st_ino):
@@ -346,7 +347,6 @@ class CellCache:
                 self._note(f"{result.cell}: {what}")
             synced = draft.finish(result)
             if os.path.lexists(final):  # `sweep` undoes this if the build is killed before the next step
-                self._remove(replaced.name)
                 final.rename(replaced)
             draft.folder.rename(final)
             self._remove(replaced.name)
@@ -367,7 +367,7 @@ class CellCache:
             if _KEY.fullmatch(folder.name) and time.time() - folder.lstat().st_mtime > _COMPILED_SECONDS:
                 remove_tree(folder, compiled)
         for name in self._names(_REPLACED):
-            original = self.folder / name.removesuffix(_REPLACED_SUFFIX)
+            original = self.folder / name.partition(".")[0]
             if not os.path.lexists(original):  # killed before the new entry was in its place
                 (self.folder / name).rename(original)
             self._remove(name)

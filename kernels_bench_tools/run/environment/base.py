@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import update_file
+from kernels_bench_tools.file_io import read_file, update_file
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import (
     OLD_PYTHON,
@@ -34,7 +34,7 @@ from kernels_bench_tools.notebooks.header import (
     uv_settings,
     with_header,
 )
-from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import cache_folder, cell_variables, uv_variables
@@ -302,7 +302,8 @@ def ignore_folder(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     make_folder(folder, folder.parent)
     marker = folder / ".gitignore"
-    if not os.path.lexists(marker) or not marker.lstat().st_size:  # it may have been cut by a killed build
+    clear_file(marker)
+    if not marker.exists() or not read_file(marker).strip(b"\0"):  # it may have been cut by a power failure
         update_file(marker, b"*\n", sync=True)
 
 
