@@ -50,9 +50,9 @@ def walk_files(root: Path, is_skipped: Callable[[Path], bool]) -> Iterator[Path]
 def read_file(path: Path | str) -> bytes:
     """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO, or has more than 2 GiB."""
     with _open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > _LONGEST:
+        if (size := os.fstat(file.fileno()).st_size) > _LONGEST:
             raise OSError(errno.EACCES, "it has more than 2 GiB", str(path))
-        return file.read()
+        return file.read(size)  # no further: files of /proc have the size 0, and some have no end
 
 
 def read_struct(path: Path, kind: type[T]) -> T:
@@ -97,7 +97,8 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """
     target = path.absolute()
     _remove_unfinished(target)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    # Not the whole name, to which nothing might be added.
+    temporary = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
             with suppress(OSError):  # of a file system without locks
@@ -124,7 +125,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 def _remove_unfinished(target: Path) -> None:
     """Remove what killed calls of :func:`write_atomically` left; a file that is being written is locked."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
+    for left in target.parent.glob(f".{glob.escape(target.name[:50])}.{'[0-9a-f]' * 32}"):
         with suppress(OSError):
             clear_file(left)  # opening a FIFO would block
             with left.open("rb") as file:

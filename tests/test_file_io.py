@@ -44,6 +44,12 @@ def test_what_a_killed_write_left_is_removed_by_the_next_one(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    write_atomically(tmp_path / ("é" * 127), b"one")
+
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_a_file_that_another_process_is_writing_is_kept(tmp_path: Path) -> None:
     other = tmp_path / f".a.json.{'0' * 32}"
     with other.open("wb") as file:

@@ -115,6 +115,13 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
         return 0
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | RecursionError) and "new thread" not in str(error):
+            raise
+        what = f"the system refused what it needs ({error or type(error).__name__})"
+        remedy = "Free memory, end processes, or raise `ulimit`. Finished results are kept"
+        print("kbt:", KbtError(" ".join(["kbt", *arguments[:1]]), what, "", remedy), file=sys.stderr)
+        return USER_MISTAKE
     except OSError as error:
         where, why = error.filename2 or error.filename or "the current folder", error.strerror or error
         if error.errno in _DISK_FULL:
@@ -125,7 +132,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             remedy = "Change into a folder that exists and run the same command again"
         else:
             what, expected = f"cannot be used ({why})", "A file or folder that you may read and write"
-            remedy = "Change its mode, or move it away"
+            remedy = "Change its mode or its name, or move it away"
         print("kbt:", KbtError(str(where), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 

@@ -17,7 +17,7 @@ from kernels_bench_tools.cli.output import last_build, note_problem, processes_s
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records.codec import read_records, share_fields, thin_record, write_records
+from kernels_bench_tools.records.codec import read_records, refuse, share_fields, thin_record, write_records
 from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file, is_linked, record_file
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record
@@ -145,7 +145,7 @@ def keep_records(
         raise RecordError(str(path), what, "A file of this project", "Replace the link by what it names")
     for path, records in sorted(destinations.items()):
         try:
-            before = read_records(path, project.relative(path)) if path.is_file() else []
+            before = read_records(path, project.relative(path), refuse) if path.is_file() else []
         except RecordError as error:
             if not force:
                 print(error, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kernels_bench_tools.text import is_unicode
 
 _MISNAMED = "this fence is an example, not a cell. Write ```python if it should run."
 _FOREIGN = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example. Write ```python id=NAME if it should run."
+_LONGEST_NAME = 200  # bytes, to which endings can be added
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
             what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
             problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
     blocks.append("\n".join(body[done:]))
+    made = [path.name, *(f"{path.stem}__{block.id}.py" for block in blocks if isinstance(block, Cell))]
+    longest = max(map(os.fsencode, made), key=len)
+    if len(longest) > _LONGEST_NAME:
+        what = f"{longest.decode(errors='replace')} is too long for the name of a file"
+        remedy = "Shorten the notebook's name or the cell's `id=`"
+        problems.append(NotebookError(name, what, f"At most {_LONGEST_NAME} bytes", remedy))
     for cell in first.values():
         cell.imported = find_imported(cell, first)
     return Notebook(

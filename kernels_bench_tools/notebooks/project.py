@@ -43,6 +43,8 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 _TARGET = "A path, OPERATOR/IMPLEMENTATION or OPERATOR"
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_REPEATED = re.compile(r"(?<![^/])(?:\*\*/){2,}")
+"""Means what one ``**/`` does, but ``Path.glob`` would take far longer."""
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Documents have python fences, too, but without these.
@@ -69,10 +71,10 @@ def read_size(where: str, text: str) -> int:
     1610612736
     """
     match = _SIZE.fullmatch(text.strip())
-    size = int(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
-    if size < 1:
+    size = float(match["number"]) * _UNITS[match["unit"].upper()] if match else 0
+    if not 1 <= size < 2**63:
         raise ProjectError(where, f"{text!r} is not a size", "A number of bytes, such as 800MB or 16GB")
-    return size
+    return int(size)
 
 
 def read_memory_limit(where: str, text: str) -> int:
@@ -271,15 +273,15 @@ def matches(name: str, pattern: str) -> bool:
     >>> matches("index.md", "**/*.md"), matches("a/b.md", "*.md")
     (True, False)
     """
-    return _matches(name.split("/"), pattern.split("/"))
-
-
-def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    if not patterns:
-        return not names
-    if patterns[0] == "**":
-        return any(_matches(names[skip:], patterns[1:]) for skip in range(len(names) + 1))
-    return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+    # By how many parts of the pattern match the names so far: to try each way to share them out could take for ever.
+    parts = pattern.split("/")
+    found = [{*parts[:at]} <= {"**"} for at in range(len(parts) + 1)]
+    for one in name.split("/"):
+        before, found = found, [False]
+        for at, part in enumerate(parts):
+            skips = part == "**" and (found[at] or before[at + 1])
+            found.append(skips or (before[at] and fnmatchcase(one, part)))
+    return found[-1]
 
 
 def join_path(folder: str, name: str) -> str | None:
@@ -290,7 +292,7 @@ def join_path(folder: str, name: str) -> str | None:
     """
     if name.startswith("/") or "\0" in name:
         return None
-    joined = posixpath.normpath(posixpath.join(folder, name))
+    joined = _REPEATED.sub("**/", posixpath.normpath(posixpath.join(folder, name)))
     return None if joined == ".." or joined.startswith("../") else joined
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
@@ -18,6 +18,7 @@ from kernels_bench_tools.notebooks.header import has_undated_packages, header_pr
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
+from kernels_bench_tools.report.paths import FRONT, KINDS, is_generated, page_path, results_page
 from kernels_bench_tools.text import grouped
 
 _HTML = re.compile(
@@ -94,7 +95,7 @@ def survey_project(project: Project) -> Survey:
     read = (survey_notebook(project, path) for path in project.notebook_paths())
     notebooks = {notebook.name: notebook for notebook in read}
     graph = build_graph(project, notebooks)
-    graph.problems += _script_clashes(notebooks.values())
+    graph.problems += [*_script_clashes(notebooks.values()), *_page_clashes(notebooks)]
     return Survey(notebooks, graph)
 
 
@@ -241,6 +242,17 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             what = "the cell has no `[tool.uv] exclude-newer`: later builds may install other packages."
             hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
+
+
+def _page_clashes(names: Collection[str]) -> Iterator[tuple[str, NotebookError]]:
+    """Yield an error for notebooks in a folder that has the name of a page: it would be a file and a folder."""
+    operators = filter(None, map(operator_of, names))
+    taken = {FRONT, *map(page_path, names), *(results_page(one, kind) for one in operators for kind in KINDS)}
+    for name in names:
+        for folder in map(str, PurePosixPath(name).parents):
+            if folder in taken or is_generated(folder):
+                what = f"its page would be in {folder}, which is a page of the site itself"
+                yield name, NotebookError(name, what, "", "Rename the folder")
 
 
 def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, NotebookError]]:

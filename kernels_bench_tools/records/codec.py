@@ -80,14 +80,14 @@ def read_records(
 
     ``on_problem`` is called for a file that cannot be read, and for each line that is no record or not of ``owner``; the
     other records are returned. Without it, the first of these errors is raised, and a last line that was cut off is
-    ignored.
+    ignored, one that is no JSON.
     """
     where = where or str(path)
     try:
         data = read_unlinked(path)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
-        (on_problem or _raise)(RecordError(where, what, "A JSONL file of records, and no link"))
+        (on_problem or refuse)(RecordError(where, what, "A JSONL file of records, and no link"))
         return []
     return decode_records(data, where, on_problem, owner)
 
@@ -103,7 +103,7 @@ def decode_records(
 
     ``known`` has lines that were decoded before, of earlier versions of the file, and gets the others.
     """
-    report = on_problem or _raise
+    report = on_problem or refuse
     lines = data.split(b"\n")
     known = {} if known is None else known
     records: dict[int, Record] = {}
@@ -114,10 +114,10 @@ def decode_records(
         try:
             records[number] = known[line] if line in known else known.setdefault(line, _decode(line))
         except ValueError as error:
-            if number < len(lines):
-                problems[number] = f"is not a record: {error}"
-            elif on_problem is not None:
-                problems[number] = f"is not a record: it may be cut off ({error})"
+            is_cut_off = number == len(lines) and not _is_json(line)
+            if not is_cut_off or on_problem is not None:
+                why = f"it may be cut off ({error})" if is_cut_off else error
+                problems[number] = f"is not a record: {why}"
     first: dict[str, Record] = {}
     for number, record in records.items():
         if (origin := first.setdefault(record.run, record)) is not record:
@@ -148,7 +148,8 @@ def read_effects(
     return read_records(path, where, on_problem, owner)
 
 
-def _raise(error: RecordError) -> None:
+def refuse(error: RecordError) -> None:
+    """Raise the first problem: for those who replace a file, and would drop what they cannot read."""
     raise error
 
 
@@ -175,6 +176,14 @@ def valid_lines(path: Path) -> bytes:
             _decode(line)
             found.append(line + b"\n")
     return b"".join(found)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return isinstance(error, RecursionError)
+    return True
 
 
 def _decode(line: bytes) -> Record:

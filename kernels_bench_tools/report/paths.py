@@ -79,7 +79,7 @@ def is_generated(page: str) -> bool:
     """Whether a site path is that of a file that does not depend on a project's folders, except the front page."""
     fixed = {DEVICES, HIGHLIGHTING, METHOD, MODELS, REPORT, SELFCHECK, STATUS}
     models = map(model_file, model_files(DERIVED)) if page.startswith(f"{posixpath.dirname(MODELS)}/") else ()
-    return page in {*fixed, *models} or posixpath.dirname(page) == posixpath.dirname(DEVICES)
+    return page in {*fixed, *models} or Path(page).match(f"{posixpath.dirname(DEVICES)}/*.html")
 
 
 def replaced_page(root: Path, notebook: str) -> str:

@@ -70,7 +70,7 @@ def _key(root: Path, operator: str, device: Device, notebooks: Sequence[Notebook
     """Return a digest of what a summary is made from: records by size and time, since there may be many."""
 
     def state(path: Path) -> tuple[str, int, int]:
-        found = path.stat()
+        found = path.lstat()  # a link may lead nowhere, and is refused where it is read
         return str(path.relative_to(root)), found.st_size, found.st_mtime_ns
 
     cells = [

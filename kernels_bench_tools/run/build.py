@@ -41,7 +41,7 @@ from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, visible
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more
@@ -235,7 +235,7 @@ def _workload_sets(module: Path) -> list[str]:
     """Return the names of an operator's workload sets without running its module; empty if it computes them."""
     try:
         tree = ast.parse(read_file(module))
-    except (OSError, SyntaxError, ValueError):  # named where the cell runs
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # named where the cell runs
         return []
     keywords = (one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "workload_sets")
     sets = next(keywords, None)
@@ -277,8 +277,9 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         environment=options.environment,
         measures=options.measure,
         notebooks=[describe_notebook(one, describe) for one in whole],
-        selected=sorted(map(str, [*execution.results, *wrong])),
-        left_out={name: [*problems] for name, problems in execution.broken.items()},
+        # Escaped, since a path that is not UTF-8 can be in no file.
+        selected=sorted([*map(str, execution.results), *map(visible, wrong)]),
+        left_out={visible(name): [*map(visible, problems)] for name, problems in execution.broken.items()},
     )
 
 

@@ -151,6 +151,11 @@ def _copy(source: Path, target: Path, size: int) -> None:
             raise
 
 
+def _written(folder: Path, output: str) -> list[Path]:
+    files = sorted(folder.rglob("*.jsonl"))
+    return [path for path in files if matches(str(path.relative_to(folder)), output)]
+
+
 def check_records(
     folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False, notes: list[str]
 ) -> str:
@@ -160,7 +165,7 @@ def check_records(
     Lines of such files that are meant as records are added to ``notes``.
     """
     for output in (output for output in outputs if output.endswith(".jsonl")):
-        paths = sorted(folder.glob(output))
+        paths = _written(folder, output)
         if not paths:
             return f"wrote no {output}"
         for path in paths:
@@ -230,7 +235,7 @@ def add_failure(
     output = next(output for output in outputs if output.endswith(".jsonl"))
     if is_pattern(output):
         name = f"{context.operator.rpartition('/')[2] or context.implementation}.jsonl"
-        path = min(folder.glob(output), default=folder / name)
+        path = min(_written(folder, output), default=folder / name)
     else:
         path = folder / output
     if path.is_file() and is_plain(path):

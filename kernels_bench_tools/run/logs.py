@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernels_bench_tools.records.record import Failure
-from kernels_bench_tools.run.environment.variables import user_cache
+from kernels_bench_tools.run.environment.variables import home_folder, user_cache
 from kernels_bench_tools.text import without_private, without_styles
 
 HEAD_BYTES = 16 * 1024
@@ -90,7 +90,7 @@ def _public(text: bytes, folders: Mapping[Path, str]) -> bytes:
 
     With an empty replacement, paths become relative to the folder.
     """
-    for folder, name in {**folders, user_cache().parent: "~/.cache", Path.home(): "~"}.items():
+    for folder, name in {**folders, user_cache().parent: "~/.cache", home_folder(os.environ): "~"}.items():
         if folder == folder.parent:  # the home of a user without one
             continue
         path = re.escape(os.fsencode(folder))

@@ -72,6 +72,64 @@ def test_a_build_replaces_a_socket_at_its_lock_and_removes_a_fifo_that_is_called
     assert [path for path in fifos if path.exists()] == []
 
 
+def test_a_state_file_without_an_end_is_made_again(bare: Path) -> None:
+    (bare / ".kbt").mkdir()
+    (bare / ".kbt" / "last.json").symlink_to("/proc/kmsg")
+
+    assert run_kbt(bare, "plan", timeout=60).returncode == 0
+
+
+LONG = "a" * 250
+NOTEBOOK = "# N\n\n```python id=a\nprint(1)\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("\udcff.md", NOTEBOOK),
+        ("n.html/index.md", NOTEBOOK),
+        ("index.html/n.md", NOTEBOOK),
+        ("report.json/n.md", NOTEBOOK),
+        ("devices/x.html/n.md", NOTEBOOK),
+        (f"{LONG[:230]}.md", NOTEBOOK),
+        ("m.md", NOTEBOOK.replace("=a", f"={LONG}")),
+    ],
+    ids=["bytes", "page", "front", "report", "device", "long name", "long id"],
+)
+def test_a_notebook_that_can_have_no_page_is_named_and_left_out(bare: Path, name: str, text: str) -> None:
+    (bare / "softmax" / "impls" / "plain.md").unlink()
+    (bare / name).parent.mkdir(parents=True, exist_ok=True)
+    (bare / name).write_text(text)
+    (bare / "n.md").write_text(NOTEBOOK)
+
+    assert run_kbt(bare, "check").returncode == 1
+    done = run_kbt(bare, "build", "--env", "current")
+
+    assert done.returncode == 1, done.stderr
+    assert "1 notebook left out" in done.stderr
+    assert (bare / "site" / "n.html").is_file()
+
+
+def test_a_dangling_link_among_committed_records_is_left_out(bare: Path) -> None:
+    folder = bare / "softmax" / "results" / "records" / "test-cpu"
+    folder.mkdir(parents=True)
+    (folder / "y.jsonl").symlink_to("nowhere")
+    (folder / "z.jsonl").symlink_to("z.jsonl")
+
+    done = run_kbt(bare, "build", "--env", "current")
+
+    assert "cannot be used" not in done.stderr + done.stdout
+    assert (bare / "site" / "softmax" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("code", [f"x = {'+'.join('1' * 100_000)}", f"x = {'-' * 100_000}1"])
+def test_an_operator_that_python_cannot_parse_does_not_stop_the_others(bare: Path, code: str) -> None:
+    (bare / "operators").mkdir()
+    (bare / "operators" / "softmax.py").write_text(code)
+
+    assert run_kbt(bare, "plan").returncode == 0
+
+
 def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:
     for name in READ[1:]:
         put_fifo(bare / name)

@@ -79,6 +79,23 @@ def test_record_follows_no_link(bare: Path, tmp_path: Path, link: str) -> None:
     assert files_below(outside) == set()
 
 
+@pytest.mark.parametrize(
+    "last", [json.dumps(json.loads(LINE) | {"schema": 2}), LINE[:-30]], ids=["newer", "cut off"]
+)
+def test_record_drops_no_last_line_without_a_line_feed(bare: Path, tmp_path: Path, last: str) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_text(LINE + "\n", encoding="utf-8")
+    file = bare / "softmax" / "results" / "records" / "test-cpu" / "plain.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{LINE}\n{last}", encoding="utf-8")
+
+    done = run_kbt(bare, "record", str(source))
+
+    assert done.returncode == 2
+    assert "plain.jsonl:2: is not a record" in done.stderr
+    assert file.read_text(encoding="utf-8") == f"{LINE}\n{last}"
+
+
 def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")

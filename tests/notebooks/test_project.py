@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.project import find_project, find_project_of, operator_of, operators
+from kernels_bench_tools.notebooks.project import (
+    find_project,
+    find_project_of,
+    join_path,
+    matches,
+    operator_of,
+    operators,
+)
 
 CELL = "```python id=a\n1\n```\n"
 
@@ -50,6 +57,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         (f"title = {'1' * 5000}", "cannot be read"),
         ("operators = '../x'", "A folder below the project's root"),
         ("memory_limit = 'much'", "memory_limit: 'much' is not a size. Expected: A number of bytes"),
+        (f"cache_size = '{'9' * 400}GB'", "is not a size"),
         ("artifact_limit = '0'", "artifact_limit: '0' is not a size"),
         ("memory_limit = [1]", "memory_limit is wrong. Expected: A number of bytes"),
         ("pass_env = 'HF_TOKEN'", "pass_env is wrong. Expected: A list"),
@@ -179,3 +187,10 @@ def test_an_implementation_is_found_by_its_name_alone_where_one_operator_has_it(
     assert project.find_notebooks(["yours"]) == [project.root / "op/impls/yours.md"]
     with pytest.raises(ProjectError, match=r"of several operators\. Expected: op/mine or other/mine"):
         project.find_notebooks(["mine"])
+
+
+@pytest.mark.parametrize("part", ["**/", "**/*/"])
+def test_a_glob_of_many_parts_is_matched_at_once(part: str) -> None:
+    assert not matches("d/" * 40 + "y.md", part * 14 + "x.md")
+    assert matches("d/" * 40 + "x.md", part * 14 + "x.md")
+    assert join_path("a", f"{'**/' * 14}*.md") == "a/**/*.md"

@@ -106,6 +106,17 @@ def test_a_last_line_that_is_cut_off_is_named(tmp_path: Path) -> None:
     assert [error.where for error in problems] == ["norm.jsonl:2"]
 
 
+def test_a_last_line_that_is_json_is_not_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "norm.jsonl"
+    path.write_text(f"{LINE}\n[1]", encoding="utf-8")
+
+    with pytest.raises(RecordError, match="2: is not a record"):
+        read_records(path)
+
+    path.write_text(f"{LINE}\n[1", encoding="utf-8")
+    assert len(read_records(path)) == 1
+
+
 def test_of_many_bad_lines_the_first_are_named(tmp_path: Path) -> None:
     path = tmp_path / "norm.jsonl"
     path.write_text("no record\n" * 1000 + LINE + "\n", encoding="utf-8")

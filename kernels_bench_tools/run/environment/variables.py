@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.own_process import is_credential
 from kernels_bench_tools.text import words
@@ -108,7 +109,7 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
     With an empty home, neither settings of this machine nor passwords in ``~/.netrc`` reach a measurement.
     """
-    cache, user = _cache_home(environ), _home(environ)
+    cache, user = _cache_home(environ), home_folder(environ)
     data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
     shared = {
         "UV_CACHE_DIR": cache / "uv",
@@ -147,9 +148,12 @@ def compiler_caches(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {variable: environ.get(variable) or str(folder / name) for variable, name in names.items()}
 
 
-def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME") or Path.home())
+def home_folder(environ: Mapping[str, str]) -> Path:
+    try:
+        return Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # in a container, a user may be a number only
+        raise KbtError("HOME", "is not set", "A folder that can be written", "Set HOME to one") from None
 
 
 def _cache_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("XDG_CACHE_HOME") or _home(environ) / ".cache")
+    return Path(environ.get("XDG_CACHE_HOME") or home_folder(environ) / ".cache")
