@@ -33,7 +33,7 @@ _URL = re.compile(
     # Up to the last "@" if a name and a colon are before it, and no port. Else what is before the host; in URLs of SSH it is
     # no secret, since the key is elsewhere.
     (?!\[) (?: (?:(?<!ssh://) | (?=[^:@]*:)) (?:(?![/?\#:]){_SECRET})*
-        :(?! \d{{1,5}} (?:[/?\#'),;&] | (?!{_SECRET})) ) {_SECRET}*
+        :(?! // | \d{{1,5}} (?:[/?\#'),;&] | (?!{_SECRET})) ) {_SECRET}*
         | (?<!ssh://)(?:(?![/?\#]){_ANY})* ) (?=@) )?
     ({_ANY}*+)""",
     re.VERBOSE | re.IGNORECASE,

@@ -9,7 +9,7 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_450,
+    "kernels_bench_tools": 41_540,
     "kernels_bench_tools/chart": 690,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,
@@ -21,10 +21,10 @@ LINES = {
     "kernels_bench_tools/records": 2_830,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_590,
-    "kernels_bench_tools/run": 4_970,
+    "kernels_bench_tools/run": 4_990,
     "kernels_bench_tools/selfcheck": 700,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_200,
+    "tests": 30_540,
 }
 """The most lines of Python in a folder, with all that is inside."""
 
