@@ -287,7 +287,7 @@ src = ["kernel/ampere.cu"]
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("", 2), (".lock", 0), ("kernels-community/scale/objects/torch-cpu", 2)],
+    [(".lock", 0), ("kernels-community/scale/objects/torch-cpu", 2)],
 )
 def test_nothing_is_written_behind_a_link_in_the_folder_of_builds(
     tmp_path: Path, name: str, code: int

@@ -131,14 +131,16 @@ def test_a_formula_is_text(sample, published, marks):
 
 def test_a_long_line_of_prose_takes_no_longer_than_others(sample):
     for text in ("![artifact:", "![operators:", "![", "[", "$a ", "`a``", "*a_"):
-        sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=text * 10_000))
+        sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=text * 4_000))
     started = time.process_time()  # not what tests side by side take
     sample.publish()
-    assert time.process_time() - started < 6
+    assert time.process_time() - started < 4
 
 
-@pytest.mark.parametrize("start", ["<script/>", ""])
-@pytest.mark.parametrize("part", ["<svg ", "<a ", '<svg class="panel">', "](<a"])
+@pytest.mark.parametrize(
+    ("start", "part"),
+    [("<script/>", "<svg "), ("", "<svg "), ("", "<a "), ("", '<svg class="panel">'), ("", "](<a")],
+)
 def test_a_file_of_twice_the_length_takes_twice_the_time(tmp_path, start, part):
     def seconds(count):
         artifact = Artifact("x.svg", "", "", tmp_path / "x.svg", "x.svg")
