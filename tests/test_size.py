@@ -17,7 +17,7 @@ LINES = {
     "kernels_bench_tools/measure": 8_000,
     "kernels_bench_tools/models": 3_520,
     "kernels_bench_tools/notebooks": 2_040,
-    "kernels_bench_tools/operators": 3_610,
+    "kernels_bench_tools/operators": 3_620,
     "kernels_bench_tools/records": 2_830,
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_590,

@@ -18,6 +18,7 @@ from kernels_bench_tools.measure.operator import (
     Tolerance,
     Workload,
     dtype_tolerance,
+    eps_of,
     model_sets,
     product_tolerance,
 )
@@ -79,9 +80,10 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return the default tolerance, which elements meet with weights in 8 bits, too, and a limit of the mean error."""
-    limited = torch.finfo(dtype).bits <= 16
-    return replace(dtype_tolerance(dtype), mean=MOST_MEAN) if limited else product_tolerance(dtype)
+    """Return the default tolerance with that of rounded products, which elements meet with weights in 8 bits, too; the mean is limited."""
+    if torch.finfo(dtype).bits > 16:
+        return product_tolerance(dtype)
+    return replace(dtype_tolerance(dtype), mean=MOST_MEAN, products=eps_of(dtype) / 2)
 
 
 _name = "T{tokens}_D{hidden_dim}_I{intermediate_dim}".format
