@@ -17,8 +17,8 @@ SECRET = words("""
     s3://K:!@b postgres://u:!@h/db https://u:!?&!;!@h https://:!@h https://a?b=https://u:!@h&pwd=!?!#jwt=!
 """)
 PLAIN = """
-    https://github.com/a/b/tree/@scope/x https://pypi.org/p/x@1.0 http://h:8080/a/@x ssh://git@h/a.git@v1 https://[::1]:80/x@y
-    git+ssh://git@github.com:a/b.git@v1 https://pypi.org/pypi/simple/ file:///srv/wheels/simple ['https://h:80','me@x']
+    https://github.com/a/b/tree/@scope/x https://index.example/p/x@1.0 http://h:8080/a/@x ssh://git@h/a.git@v1 https://[::1]:80/x@y
+    git+ssh://git@github.com:a/b.git@v1 https://index.example/pypi/simple/ file:///srv/wheels/simple ['https://h:80','me@x']
 """
 PARTS = words(
     """" ' ` \\ < > & ; # / é \x7f :// https://u: https:// ssh:// @h ?token= &key= /simple /basic/ :80"""

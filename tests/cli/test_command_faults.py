@@ -159,20 +159,31 @@ def test_a_file_of_the_state_without_rights_is_made_again(committed: Path, tmp_p
             path.chmod(0)
 
 
+UNUSABLE = [errno.EBUSY, errno.EXDEV, errno.ENXIO, errno.ENOTEMPTY, errno.ECONNREFUSED]
+
+
 @pytest.mark.parametrize(
-    "number", [errno.EBUSY, errno.EXDEV, errno.ENXIO, errno.ENOTEMPTY, errno.ECONNREFUSED]
+    ("error", "line"),
+    [
+        *((OSError(it, os.strerror(it), "site/static"), "site/static: cannot be used") for it in UNUSABLE),
+        (MemoryError(), "kbt: the system refused"),
+        (RecursionError("too deep"), "kbt: the system refused"),
+        (RuntimeError("can't start new thread"), "kbt: the system refused"),
+    ],
 )
 def test_an_error_of_the_system_is_one_line_with_its_path(
-    number: int, capsys: pytest.CaptureFixture[str]
+    error: Exception, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = typer.Typer()
 
     @app.command()
     def fail() -> None:
-        raise OSError(number, os.strerror(number), "site/static")
+        raise error
 
     assert run(app, []) == 2
-    assert capsys.readouterr().err.startswith(f"kbt: site/static: cannot be used ({os.strerror(number)}). ")
+    (printed,) = capsys.readouterr().err.splitlines()
+    why = f" ({error.strerror}). " if isinstance(error, OSError) else ""
+    assert printed.startswith(f"kbt: {line}{why}")
 
 
 def test_output_in_an_encoding_without_a_character_has_a_question_mark(committed, tmp_path):

@@ -79,15 +79,21 @@ def test_record_follows_no_link(bare: Path, tmp_path: Path, link: str) -> None:
     assert files_below(outside) == set()
 
 
+def committed(bare: Path, name: str, text: str) -> Path:
+    """Write a file of committed records."""
+    file = bare / "softmax" / "results" / "records" / "test-cpu" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
 @pytest.mark.parametrize(
     "last", [json.dumps(json.loads(LINE) | {"schema": 2}), LINE[:-30]], ids=["newer", "cut off"]
 )
 def test_record_drops_no_last_line_without_a_line_feed(bare: Path, tmp_path: Path, last: str) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n", encoding="utf-8")
-    file = bare / "softmax" / "results" / "records" / "test-cpu" / "plain.jsonl"
-    file.parent.mkdir(parents=True)
-    file.write_text(f"{LINE}\n{last}", encoding="utf-8")
+    file = committed(bare, "plain.jsonl", f"{LINE}\n{last}")
 
     done = run_kbt(bare, "record", str(source))
 
@@ -99,9 +105,7 @@ def test_record_drops_no_last_line_without_a_line_feed(bare: Path, tmp_path: Pat
 def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")
-    file = bare / "softmax" / "results" / "records" / "test-cpu" / "another.jsonl"
-    file.parent.mkdir(parents=True)
-    file.write_text(f"=======\n{LINE}\n", encoding="utf-8")
+    file = committed(bare, "another.jsonl", f"=======\n{LINE}\n")
 
     done = run_kbt(bare, "record", str(source))
 

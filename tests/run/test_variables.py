@@ -1,10 +1,12 @@
 """Which of the user's environment variables and settings reach a cell."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables, user_cache
 from kernels_bench_tools.text import words
 
 CREDENTIALS = words("""
@@ -134,3 +136,15 @@ def test_variables_that_change_numbers_are_distinguished_from_folders():
         "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
     }
+
+
+def test_without_a_home_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(KbtError, match="HOME: is not set"):
+        user_cache()
