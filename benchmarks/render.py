@@ -25,18 +25,10 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_struct, write_struct
-from kernels_bench_tools.records.build import (
-    BuildRun,
-    CellRun,
-    FrontMatter,
-    Need,
-    Needs,
-    NotebookRun,
-    ProjectInfo,
-    Prose,
-)
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import (
     SCHEMA,
     CacheState,
@@ -50,6 +42,7 @@ from kernels_bench_tools.records.record import (
     Timer,
     Work,
 )
+from kernels_bench_tools.records.request import Need, Needs
 from kernels_bench_tools.records.summary import Summary
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")

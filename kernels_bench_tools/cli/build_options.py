@@ -14,6 +14,7 @@ import typer
 from kernels_bench_tools.cli.options import documented
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import check_variable_names, read_memory_limit
+from kernels_bench_tools.records.request import Request
 from kernels_bench_tools.run.build import BuildOptions
 
 T = TypeVar("T")
@@ -82,9 +83,7 @@ def _read(
         rerun=rerun,
         measure=not no_measure,
         retry_failed=retry_failed,
-        workloads=workloads,
-        mode=mode,
-        sustained=sustained,
+        request=Request(workloads=workloads, mode=mode, sustained=sustained),
         jobs=jobs or os.cpu_count() or 1,
         processes=processes,
         executor=cluster_executor(cluster),

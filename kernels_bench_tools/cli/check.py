@@ -15,9 +15,9 @@ from kernels_bench_tools.notebooks.project import operators as project_operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.own_process import python_command, run_program
-from kernels_bench_tools.records.build import is_implementation, operator_of
 from kernels_bench_tools.records.codec import read_committed, read_effects
 from kernels_bench_tools.records.committed import effect_files, record_files
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.selfcheck import read_selfchecks
 from kernels_bench_tools.records.settings import operator_modules
 from kernels_bench_tools.report.operators import unknown_names

@@ -24,12 +24,14 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, TRANSFORMERS, BuildRun
+from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import EFFECTS, record_file, record_files
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS
 from kernels_bench_tools.records.record import Record, Status, device_of
+from kernels_bench_tools.records.request import TRANSFORMERS
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.results.choose import (
     Choice,

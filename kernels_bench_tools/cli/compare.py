@@ -80,11 +80,10 @@ def compare(
 
 
 def place_of(project: Project) -> Place:
-    def read_code(name: str, data: bytes) -> dict[str, str]:
-        notebook = survey_notebook(replace(project, variants={name: data}), project.root / name)
-        return {cell.id: cell.code for cell in notebook.cells}
+    def read_digests(name: str, data: bytes) -> dict[str, str]:
+        return survey_notebook(replace(project, variants={name: data}), project.root / name).digests
 
-    return Place(project.root, [*operators(project)], note_problem, read_code)
+    return Place(project.root, [*operators(project)], note_problem, read_digests)
 
 
 def print_steps(

@@ -31,13 +31,6 @@ from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
-from kernels_bench_tools.records.build import (
-    IMPLEMENTATIONS,
-    TRANSFORMERS,
-    EffectRequest,
-    OtherCell,
-    is_implementation,
-)
 from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.model import (
     CONFIGS,
@@ -48,7 +41,9 @@ from kernels_bench_tools.records.model import (
     model_of_framework,
     phase_sizes,
 )
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, is_implementation
 from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, OtherCell, Request
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
@@ -101,7 +96,7 @@ def effect(
     if together:
         others = [cell for name in names[1:] for cell in measuring[name]]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
-    chosen = replace(options, processes=processes, effect=request)
+    chosen = replace(options, processes=processes, request=Request(effect=request))
     result = build(project, names, chosen, PlainProgress())
     measured = {name: notebook_records(project, result, name) for name in sorted(names)}
     if json:
@@ -147,7 +142,9 @@ def _measuring_cells(
         notebook = read_notebook(project, path)
         implementation = f"{notebook.operator}/{notebook.implementation}"
         cells = [
-            OtherCell(implementation, split_header(cell.code)[0]) for cell in notebook.cells if cell.measures
+            OtherCell(implementation, split_header(cell.code)[0], cell.digest, cell.imported)
+            for cell in notebook.cells
+            if cell.measures
         ]
         if not cells:
             continue

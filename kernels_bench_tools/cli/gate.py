@@ -22,7 +22,8 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.header import parse_requirement, split_header, with_version
 from kernels_bench_tools.notebooks.project import Project, find_project_of
-from kernels_bench_tools.records.build import BuildRun, is_implementation, operator_of
+from kernels_bench_tools.records.build import BuildRun
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, ChangeKind
 from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, measured, rows_of
 from kernels_bench_tools.run.build import BuildOptions, build

@@ -20,17 +20,19 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
 from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
 from kernels_bench_tools.own_process import module_variables, python_command
-from kernels_bench_tools.records.build import (
-    CONTEXT_VARIABLE,
-    REFERENCE,
-    CellContext,
-    ProblemRequest,
-    code_digest,
-)
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.codec import ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.problem import (
+    REFERENCE,
+    Definition,
+    ProblemRequest,
+    Solution,
+    Trace,
+    TraceWorkload,
+)
 from kernels_bench_tools.records.record import Provenance, Record, Status
-from kernels_bench_tools.records.trace import Definition, Solution, Trace, TraceWorkload
+from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.metrics import speedup_with_interval

@@ -23,11 +23,12 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
-from kernels_bench_tools.records.build import FORWARD, has_other_code
+from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import HUB_DEVICES, ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.request import FORWARD
 from kernels_bench_tools.results.views import view_of
 from kernels_bench_tools.text import (
     did_you_mean,
@@ -126,7 +127,6 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[dict[str, Any]]:
             )
         known = recorded[folder]
         complete = {device for stem, (device, _, workloads) in known if stem == name and not workloads}
-        code = {cell.id: cell.sources for cell in notebook.cells}
         for device, mode, workload_set in sorted({each for _, each in known}):
             records = known.get((name, (device, mode, workload_set)), [])
             if not records and (not workload_set or device in complete):
@@ -145,7 +145,7 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[dict[str, Any]]:
                 "measured": sum(entry.outcome.passed for entry in merged),
                 "processes": count_processes(records),
                 "date": min((each.ts for each in records), default="")[:10],
-                "stale": any(has_other_code(origin, code) for origin in origins.values()),
+                "stale": any(has_other_code(origin, notebook.digests) for origin in origins.values()),
                 "others": Counter(entry.outcome.value for entry in merged if entry.outcome is not Status.OK),
             }
 

@@ -29,7 +29,7 @@ from kernels_bench_tools.notebooks.header import PACKAGE
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
 from kernels_bench_tools.own_folders import make_folder
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, is_root, operator_modules
 from kernels_bench_tools.text import did_you_mean, title_from_name
 

@@ -8,7 +8,7 @@ from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import note_unused, print_json
 from kernels_bench_tools.notebooks.project import find_project_of
-from kernels_bench_tools.records.build import FORWARD
+from kernels_bench_tools.records.request import FORWARD
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, find_affected, plan_build
 from kernels_bench_tools.text import few, plural, visible
@@ -28,9 +28,9 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
     project = find_project_of(paths or ())
     if since:
         unused = {
-            "--workloads": options.workloads,
-            "--mode": options.mode != FORWARD,
-            "--sustained": options.sustained,
+            "--workloads": options.request.workloads,
+            "--mode": options.request.mode != FORWARD,
+            "--sustained": options.request.sustained,
             "--processes": options.processes,
         }
         note_unused(unused, "with --since, which does not look at results")

@@ -37,14 +37,9 @@ from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
-from kernels_bench_tools.records.build import (
-    BuildRun,
-    CellRun,
-    NotebookRun,
-    is_implementation,
-    operator_of,
-)
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.records.committed import cell_owner
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.export import text_table

@@ -49,7 +49,11 @@ def serve(
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
     if no_build:
-        unused = {"PATH": paths, "--env": options.environment != "uv", "--workloads": options.workloads}
+        unused = {
+            "PATH": paths,
+            "--env": options.environment != "uv",
+            "--workloads": options.request.workloads,
+        }
         note_unused(unused, "with --no-build, which runs nothing")
     options = replace(options, quick=True)
     try:

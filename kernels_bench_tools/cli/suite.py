@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
+from msgspec import structs
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli import options as opt
@@ -70,7 +71,8 @@ def suite(
     kind = "cuda" if options.executor else current_device().kind
     preferred = chosen.rows_by_set(kind)[0][0]
     note_unused({"--full": full and preferred == chosen.workloads}, "where there are no smaller shapes")
-    options = replace(options, workloads=chosen.workloads if full else preferred)
+    request = structs.replace(options.request, workloads=chosen.workloads if full else preferred)
+    options = replace(options, request=request)
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
     result, published = build_report(project, targets, options, output)

@@ -29,9 +29,9 @@ from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.hub import find_lock
+from kernels_bench_tools.records.request import CellContext
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
 from kernels_bench_tools.run.cache.store import CellCache, Entry, read_entry
@@ -97,7 +97,7 @@ class Shipment:
     nodes: list[Node]
     """The cells to run, and those that they need."""
     context: CellContext
-    """The context of the first cell: workloads, mode, number of processes and commit are those of all cells."""
+    """The context of the first cell: request, number of processes and commit are those of all cells."""
     policy: CellPolicy
     """What the cells may use; the values of variables that they are passed are the worker's own."""
     worker: WorkerInfo
@@ -250,7 +250,6 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
         checkout = Checkout(project.root)
         checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
         graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
-        measured = context.workloads, context.mode, context.effect
         execution = Execution(
             executor=executor,
             fingerprints=Fingerprints(
@@ -259,8 +258,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
                 executor.device,
                 executor.environment,
                 executor.identity,
-                *measured,
-                sustained=context.sustained,
+                context.request,
                 operator_sources=context.sources,
             ),
             process_counts=[context.processes],

@@ -27,9 +27,9 @@ from kernels_bench_tools.hub.store import (
     save_answer,
     snapshot_folder,
 )
-from kernels_bench_tools.records.build import NEEDS_VARIABLE, Needs
 from kernels_bench_tools.records.hub import SOURCE_BUILD, builds_folder, described_builds, find_lock
 from kernels_bench_tools.records.record import HubKernel
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Needs
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

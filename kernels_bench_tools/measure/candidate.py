@@ -27,8 +27,8 @@ from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
 from kernels_bench_tools.measure.timing.calls import TimedCalls
-from kernels_bench_tools.records.build import FORWARD
 from kernels_bench_tools.records.record import Environment, Flag, HubKernel, Milliseconds
+from kernels_bench_tools.records.request import FORWARD
 
 PROCESS_SEEDS = 1000
 """Distance between the seeds of two processes, so that each measures with other values."""

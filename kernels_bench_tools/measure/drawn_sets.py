@@ -12,7 +12,7 @@ from typing import Any
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.compare import is_valid
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.records.build import DRAWN_SET, RANDOM
+from kernels_bench_tools.records.request import DRAWN_SET, RANDOM
 from kernels_bench_tools.text import grouped
 
 _DRAWS = 16

@@ -26,8 +26,8 @@ from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, failed_status, failure_of, find_operator
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
-from kernels_bench_tools.records.build import FORWARD, CellContext
 from kernels_bench_tools.records.record import Failure, Record, Status
+from kernels_bench_tools.records.request import FORWARD, CellContext, OtherCell
 from kernels_bench_tools.records.settings import OPERATORS
 
 Implementation = Callable[..., Any]
@@ -127,11 +127,11 @@ def run_benchmark(
     task = Task(
         operator=found.name,
         workloads=workloads
-        or found.own_sets(context.workloads.split(","))
-        or context.workloads  # none of them is known
+        or found.own_sets(context.request.workloads.split(","))
+        or context.request.workloads  # none of them is known
         or found.default_sets(torch.device(device).type),
         only=dict(only or {}),
-        mode=mode or context.mode,
+        mode=mode or context.request.mode,
         layout=layout,
         in_place=in_place,
         precision=precision,
@@ -143,7 +143,7 @@ def run_benchmark(
         file=str(output or f"{found.name}.jsonl"),
         import_ms=import_ms,
     )
-    if context.effect:
+    if context.request.effect:
         return _measure_effect(task, found, load, prepare, context)
     selected = task.selected(found)  # before anything runs
     if task.mode != FORWARD:
@@ -187,14 +187,12 @@ def _measure_effect(
     if collected is not None:
         collected.append(own)
         return []
-    assert context.effect
+    assert context.request.effect
     others: list[Substitute] = []
     _collected.set(others)
-    for cell in context.effect.others:
-        path = Path(cell.implementation.replace("/", "_") + ".py")
-        path.write_text(cell.code, encoding="utf-8")  # Triton reads the source of its functions
+    for cell in context.request.effect.others:
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            _run_cell(cell)
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             failure = failure_of(error)
@@ -202,6 +200,26 @@ def _measure_effect(
             task.failure = LoadFailure(failed_status(error), failure)
             break
     return measure_effect([own, *others], context, partial(print, end="", flush=True))
+
+
+def _run_cell(cell: OtherCell) -> None:
+    """Run a cell of another notebook with the cells of that notebook that it imports, whose names this one may have, too."""
+    folder = Path(cell.implementation.replace("/", "_"))
+    folder.mkdir()
+    for name, code in {**cell.imported, "__main__": cell.code}.items():
+        Path(folder, f"{name}.py").write_text(
+            code, encoding="utf-8"
+        )  # Triton reads the source of its functions
+    path = sys.path[:]
+    own = {name: sys.modules.pop(name) for name in cell.imported if name in sys.modules}
+    sys.path.insert(0, str(folder.absolute()))
+    try:
+        runpy.run_path(str(folder / "__main__.py"), run_name="__main__")
+    finally:
+        sys.path[:] = path
+        for name in cell.imported:
+            sys.modules.pop(name, None)
+        sys.modules.update(own)
 
 
 def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> list[Record]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.inputs import padded_rows
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, tensors_of
-from kernels_bench_tools.records.build import FORWARD, MODES
+from kernels_bench_tools.records.request import FORWARD, MODES
 from kernels_bench_tools.text import plural
 
 _grad = torch.autograd.grad  # bound before an implementation can replace it

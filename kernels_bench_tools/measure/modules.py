@@ -38,9 +38,8 @@ from kernels_bench_tools.measure.operator import (
     tensors_of,
 )
 from kernels_bench_tools.measure.traces import TraceProblem
-from kernels_bench_tools.records.build import REFERENCE, ProblemRequest
+from kernels_bench_tools.records.problem import REFERENCE, Definition, ProblemRequest, Solution, TraceWorkload
 from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.trace import Definition, Solution, TraceWorkload
 
 _SET = "problem"
 _FEWEST_FOR_MEAN = 1024

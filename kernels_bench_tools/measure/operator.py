@@ -19,10 +19,10 @@ from torch.nn import Module, Parameter
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_files, read_model_tasks
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
+from kernels_bench_tools.records.request import RANDOM
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean
 

@@ -19,7 +19,7 @@ from typing import Any
 from zlib import crc32
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records.build import CellContext
+from kernels_bench_tools.records.request import CellContext
 from kernels_bench_tools.records.settings import operator_sources
 
 

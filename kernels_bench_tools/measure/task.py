@@ -21,10 +21,10 @@ from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import CallError, Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.records.build import FORWARD, CellContext
 from kernels_bench_tools.records.codec import append_record, write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import SCHEMA, Failure, FirstCall, Judged, Record, Status
+from kernels_bench_tools.records.request import FORWARD, CellContext
 from kernels_bench_tools.records.roofline import peaks_for
 from kernels_bench_tools.text import milliseconds
 
@@ -295,10 +295,9 @@ def measure_task(
                 number,
                 candidate,
                 session,
-                mode=task.mode,
+                replace(context.request, mode=task.mode),
                 process=context.process,
                 kernels=task.kernels,
-                sustained=context.sustained,
             )
         state.description = state.description or candidate.describe()
         record = make_record(info, workload, trial, state.description)

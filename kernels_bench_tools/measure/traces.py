@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records.trace import Definition, Solution, TensorSpec, TraceWorkload
+from kernels_bench_tools.records.problem import Definition, Solution, TensorSpec, TraceWorkload
 
 _ABOVE, _ABOVE_INT8, _LARGEST_FP8 = 2**10, 2**7, 2.0
 """Random integers are below one of these and not below its negative, as those of their own harness are."""

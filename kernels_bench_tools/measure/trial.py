@@ -68,7 +68,6 @@ from kernels_bench_tools.measure.timing.measure import (
     measure_sustained,
 )
 from kernels_bench_tools.measure.timing.sampling import affordable
-from kernels_bench_tools.records.build import FORWARD
 from kernels_bench_tools.records.record import (
     REJECTING,
     Failure,
@@ -79,6 +78,7 @@ from kernels_bench_tools.records.record import (
     Timing,
     Work,
 )
+from kernels_bench_tools.records.request import USUAL_REQUEST, Request
 from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 
 BOUND_FACTOR, BOUND_MS = 1.25, 0.5
@@ -134,66 +134,73 @@ def run_trial(
     number: int,
     candidate: Candidate | RemoteCandidate,
     session: BenchmarkSession,
+    request: Request = USUAL_REQUEST,
     *,
-    mode: str = FORWARD,
     process: int = 0,
     kernels: str = "",
-    sustained: bool = False,
 ) -> Trial:
     """Call, check and time a candidate on one workload; an exception becomes the trial's status.
 
     An implementation that is incorrect or rejected is timed too: its latency is shown without a rank. The operator is
     the forward one, and ``number`` that of the workload among the candidate's. Each ``process`` has other inputs.
-    ``kernels`` is a regular expression that the name of some launched kernel must match; empty for any. ``sustained``: it is
-    also timed without pauses.
+    ``kernels`` is a regular expression that the name of some launched kernel must match; empty for any.
     """
     workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
     trial = Trial(status=Status.OK, seed=workload.seed)
+    mode = request.mode
     try:
         with torch.no_grad():
             of_mode = in_mode(operator, mode).for_workload(workload)
             # In untimed calls, the outputs of the forward pass before a backward pass are checked, too.
             checked = in_mode(operator, "fwd_bwd" if mode == "bwd" else mode).for_workload(workload)
-            trial.add(of_mode.declared)
             if process > 0:  # edge cases are the same in all processes; the first one checks them
                 checked = replace(checked, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)
             for entries in (False, True):
+                trial = Trial(status=Status.OK, seed=trial.seed, flags=list(dict.fromkeys(of_mode.declared)))
                 candidate.start(number, process)
+                attempt = _Attempt(
+                    trial=trial,
+                    operator=of_mode,
+                    checked=checked,
+                    workload=workload,
+                    candidate=candidate,
+                    session=session,
+                    positions=positions,
+                    request=request,
+                    kernels=kernels,
+                    entries=entries,
+                )
                 try:
-                    how = kernels, entries, sustained
-                    _run(trial, of_mode, checked, workload, candidate, positions, session, *how)
+                    attempt.run()
                     break
                 except ChangedInputsError:
                     given = of_mode.made_inputs(workload, session.device, trial.seed)
                     several = any(given[position].shape[:1].numel() > 1 for position in positions(given))
                     if entries or of_mode.renew or not several:
                         raise
-                    trial = Trial(status=Status.OK, seed=trial.seed, flags=list(of_mode.declared))
     except ConnectionError:
         raise
     except Exception as error:
-        status, failure = failed_status(error), failure_of(error)
-        if status is Status.UNSUPPORTED and trial.compile_ms is not None:
-            # It accepted the size: this is about the values.
-            status = Status.ERROR
-            failure = Failure(
-                type="Refused", msg=f"refused other values of a size that it accepts: {failure.msg}"
-            )
-        if status is Status.ERROR and not isinstance(error, CallError):
-            traceback.print_exc(file=sys.stderr)
-        trial = Trial(
-            status=status,
-            seed=trial.seed,
-            failure=failure,
-            compile_ms=trial.compile_ms,
-            second_ms=trial.second_ms,
-            work=trial.work,
-        )
+        trial = _failed(trial, error)
     gc.collect()
     if session.device.startswith("cuda"):
         torch.cuda.empty_cache()
     return trial
+
+
+def _failed(trial: Trial, error: Exception) -> Trial:
+    """Return the trial that an exception has ended, without what only one that ran to its end has."""
+    status, failure = failed_status(error), failure_of(error)
+    if status is Status.UNSUPPORTED and trial.compile_ms is not None:
+        # It accepted the size: this is about the values.
+        status = Status.ERROR
+        message = f"refused other values of a size that it accepts: {failure.msg}"
+        failure = Failure(type="Refused", msg=message)
+    if status is Status.ERROR and not isinstance(error, CallError):
+        traceback.print_exc(file=sys.stderr)
+    kept = {name: getattr(trial, name) for name in ("seed", "compile_ms", "second_ms", "work")}
+    return Trial(status=status, failure=failure, **kept)
 
 
 def decide(
@@ -213,109 +220,178 @@ def decide(
     return Status.OK, None
 
 
-def _run(
-    trial: Trial,
-    operator: Operator,
-    checked: Operator,
-    workload: Workload,
-    candidate: Candidate | RemoteCandidate,
-    positions: Callable[[Inputs], Sequence[int]],
-    session: BenchmarkSession,
-    kernels: str,
-    entries: bool,
-    sustained: bool,
-) -> None:
-    device = session.device
-    inputs = operator.made_inputs(workload, device, trial.seed)
+@dataclass(kw_only=True)
+class _Attempt:
+    """A trial with inputs that change in one way between timed calls; its steps fill the trial."""
 
-    def call(case: Case, given: Inputs) -> tuple[Any, bool]:
-        called = candidate.call(case)
-        return called.output, changed_inputs(operator, called.arguments, given)
+    trial: Trial
+    operator: Operator
+    """In the mode that is timed."""
+    checked: Operator
+    """In the mode of untimed calls."""
+    workload: Workload
+    candidate: Candidate | RemoteCandidate
+    session: BenchmarkSession
+    positions: Callable[[Inputs], Sequence[int]]
+    """Returns which inputs change between timed calls."""
+    request: Request
+    kernels: str
+    entries: bool
+    """How inputs change, see :func:`.changing_inputs.how_to_change`."""
+    reasons: dict[Flag, str] = field(default_factory=dict)
+    """Why the trial has flags, as far as there are reasons."""
 
-    first = candidate.call(Case(trial.seed))
-    trial.compile_ms = first.ms
-    outputs = tensors_of(first.output)[len(checked.outputs) - len(operator.outputs) :]
-    trial.work = operator.work(inputs, outputs)
-    trial.second_ms = candidate.call(Case(trial.seed)).ms
-    like = without_memory(outputs)
-    del first, outputs
-    trial.correctness = check_calls(checked, workload, call, inputs, session.smaller_results)
-    trial.add(trial.correctness.flags)
-    reasons = candidate.inspect()
-    changed = positions(inputs)
-    how = how_to_change(operator, inputs, changed, entries=entries)
-    turning = changed if how.turn else ()
-    copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
-    sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
-    most = calls_at_once(sum(map(size_in_bytes, like)), device)
-    batches = Batches(candidate, sets, keep=_own, most=most)
-    processes = 2 if session.separate else 1
-    try:
-        overwritten = [
-            n for n, one in enumerate(inputs) if isinstance(one, Tensor) and operator.may_overwrite(n)
-        ]
-        idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
-        candidate.prepare(sets, entries)
-        with ExitStack() as stack:
-            harness_ms = None
-            # Only Linux counts waits for a core.
-            if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
-                harness = stack.enter_context(forked(idle))
-                os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
-                harness_ms = partial(_overhead_ms, Batches(harness, sets), COPIES if overwritten else 1.0)
-                harness.share_outputs(like)
-                candidate.share_outputs(like)
-            found = trial.timing = measure_calls(
-                batches,
-                device,
-                clocks=session.clocks,
-                processes=processes,
-                harness_ms=harness_ms,
-            )
-            if device == "cpu":
-                # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
-                batches.clock(1)
-    except Exception as error:
-        last = [
-            (which, n) for which, numbers in enumerate(batches.changes) for n in range(len(numbers), 0, -1)
-        ]
-        for which, n in last[:LAST_CHANGES] if failed_status(error) is Status.ERROR else ():
-            before, like_it = (operator.made_inputs(workload, device, trial.seed + which) for _ in range(2))
-            require_usual(operator, before, after(like_it, changed, batches.changes[which][:n], how))
-        raise
-    trial.add(found.flags)
-    late = _exceeds_clock(found, batches, device) if session.separate else {}
-    reasons |= candidate.finish()
-    if sustained:  # after all that is about the headline
-        quantities = found.quantities or Quantities()
-        own = found.latency.p50, session.clocks, processes
-        quantities.sustained = measure_sustained(batches, device, *own)
-        found = trial.timing = replace(found, quantities=quantities)
-    given = partial(operator.made_inputs, workload, device)
-    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like, how)
-    if batches.overwritten():
-        reasons.setdefault(Flag.ALIASED_OUTPUT, "a later call overwrote what an earlier one had returned")
-    if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
-        timed.pop(Flag.STALE_OUTPUT, None)
-    if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
-        reasons = timed | reasons
-    if Flag.DISTURBED not in found.flags:
-        reasons |= late
-        if note := late.get(Flag.DISTURBED):
-            trial.timing = replace(found, note=note)
-    trial.add(list(reasons))
-    if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
-        trial.add([Flag.NEAR_FLOOR])
-    if kernels and found.kernels and not any(re.search(kernels, kernel.name) for kernel in found.kernels):
-        trial.add([Flag.FALLBACK])
-    trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
-    reasons |= {
-        Flag.STREAM_ESCAPE: found.note,
-        Flag.TIMER_TAMPER: reasons.get(Flag.TIMER_TAMPER, found.note),
-        Flag.FALLBACK: f"no kernel matches {kernels!r}",
-    }
-    trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
-    trial.peak_bytes = candidate.peak_bytes()
+    def run(self) -> None:
+        """Check untimed calls, time others, compare outputs of those, and decide on the status."""
+        inputs = self.operator.made_inputs(self.workload, self.session.device, self.trial.seed)
+        like = self._first_calls(inputs)
+        self._check_calls(inputs)
+        self.reasons = self.candidate.inspect()
+        changed = self.positions(inputs)
+        how = how_to_change(self.operator, inputs, changed, entries=self.entries)
+        batches = self._make_batches(inputs, changed, how, like)
+        self._time(batches, inputs, changed, how, like)
+        self._judge_timed(batches, changed, how, like)
+        self._decide()
+
+    def _first_calls(self, inputs: Inputs) -> list[Tensor]:
+        """Time the first call, which compiles, and the second; return what timed outputs are like, without memory."""
+        trial = self.trial
+        first = self.candidate.call(Case(trial.seed))
+        trial.compile_ms = first.ms
+        outputs = tensors_of(first.output)[len(self.checked.outputs) - len(self.operator.outputs) :]
+        trial.work = self.operator.work(inputs, outputs)
+        trial.second_ms = self.candidate.call(Case(trial.seed)).ms
+        return without_memory(outputs)
+
+    def _check_calls(self, inputs: Inputs) -> None:
+        def call(case: Case, given: Inputs) -> tuple[Any, bool]:
+            called = self.candidate.call(case)
+            return called.output, changed_inputs(self.operator, called.arguments, given)
+
+        found = check_calls(self.checked, self.workload, call, inputs, self.session.smaller_results)
+        self.trial.correctness = found
+        self.trial.add(found.flags)
+
+    def _make_batches(
+        self, inputs: Inputs, changed: Sequence[int], how: How, like: Sequence[Tensor]
+    ) -> Batches:
+        """Return batches of calls on as many sets of inputs as the caches and the memory of the device ask for."""
+        assert self.trial.work
+        turning = changed if how.turn else ()
+        copies = [one for n, one in enumerate(inputs) if n in turning or self.operator.may_overwrite(n)]
+        held = sum(map(size_in_bytes, [*inputs, *copies]))
+        sets = input_set_count(self.trial.work.bytes_moved, self.session.device, held)
+        most = calls_at_once(sum(map(size_in_bytes, like)), self.session.device)
+        return Batches(self.candidate, sets, keep=_own, most=most)
+
+    def _time(
+        self,
+        batches: Batches,
+        inputs: Inputs,
+        changed: Sequence[int],
+        how: How,
+        like: Sequence[Tensor],
+    ) -> None:
+        """Time the calls; if that fails because of inputs that changed, that is a ``ChangedInputsError``."""
+        device, candidate, sets = self.session.device, self.candidate, len(batches.changes)
+        try:
+            candidate.prepare(sets, self.entries)
+            with ExitStack() as stack:
+                harness_ms = None
+                # Only Linux counts waits for a core.
+                if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
+                    own = [n for n, one in enumerate(inputs) if isinstance(one, Tensor)]
+                    overwritten = [n for n in own if self.operator.may_overwrite(n)]
+                    idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
+                    harness = stack.enter_context(forked(idle))
+                    os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
+                    factor = COPIES if overwritten else 1.0
+                    harness_ms = partial(_overhead_ms, Batches(harness, sets), factor)
+                    harness.share_outputs(like)
+                    candidate.share_outputs(like)
+                self.trial.timing = measure_calls(
+                    batches,
+                    device,
+                    clocks=self.session.clocks,
+                    processes=self._processes,
+                    harness_ms=harness_ms,
+                )
+                if device == "cpu":
+                    # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
+                    batches.clock(1)
+        except Exception as error:
+            if failed_status(error) is Status.ERROR:
+                self._blame_changes(batches, changed, how)
+            raise
+
+    def _blame_changes(self, batches: Batches, changed: Sequence[int], how: How) -> None:
+        """Raise a ``ChangedInputsError`` if some last change of a set made values that the operator does not take."""
+        counts = [(which, n) for which, own in enumerate(batches.changes) for n in range(len(own), 0, -1)]
+        for which, n in counts[:LAST_CHANGES]:
+            before, like_it = (self._given(self.trial.seed + which) for _ in range(2))
+            changed_like = after(like_it, changed, batches.changes[which][:n], how)
+            require_usual(self.operator, before, changed_like)
+
+    def _judge_timed(
+        self, batches: Batches, changed: Sequence[int], how: How, like: Sequence[Tensor]
+    ) -> None:
+        """Compare outputs and times of the timed calls, and note the reasons for what is wrong with them."""
+        trial, found = self.trial, self.trial.timing
+        assert found
+        assert trial.correctness
+        trial.add(found.flags)
+        late = _exceeds_clock(found, batches, self.session.device) if self.session.separate else {}
+        self.reasons |= self.candidate.finish()
+        if self.request.sustained:  # after all that is about the headline
+            own = found.latency.p50, self.session.clocks, self._processes
+            quantities = found.quantities or Quantities()
+            quantities.sustained = measure_sustained(batches, self.session.device, *own)
+            trial.timing = found = replace(found, quantities=quantities)
+        timed = judge_timed_calls(
+            self.operator, self.candidate, batches, self._given, trial.seed, changed, like, how
+        )
+        if batches.overwritten():
+            why = "a later call overwrote what an earlier one had returned"
+            self.reasons.setdefault(Flag.ALIASED_OUTPUT, why)
+        if Flag.ALIASED_OUTPUT in self.reasons:  # later calls have overwritten its outputs
+            timed.pop(Flag.STALE_OUTPUT, None)
+        if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
+            self.reasons = timed | self.reasons
+        if Flag.DISTURBED not in found.flags:
+            self.reasons |= late
+            if note := late.get(Flag.DISTURBED):
+                trial.timing = replace(found, note=note)
+
+    def _decide(self) -> None:
+        """Add the flags that follow from reasons, times and kernels, and decide on the status."""
+        trial, found = self.trial, self.trial.timing
+        assert found
+        assert trial.work
+        assert trial.correctness
+        trial.add(list(self.reasons))
+        if found.latency.p50 < LAUNCH_FACTOR * self.session.null_ms:
+            trial.add([Flag.NEAR_FLOOR])
+        names = [kernel.name for kernel in found.kernels]
+        if self.kernels and names and not any(re.search(self.kernels, name) for name in names):
+            trial.add([Flag.FALLBACK])
+        trial.roofline = self.session.assess(trial.work, found.latency.p50, self.workload.dtype)
+        reasons = self.reasons | {
+            Flag.STREAM_ESCAPE: found.note,
+            Flag.TIMER_TAMPER: self.reasons.get(Flag.TIMER_TAMPER, found.note),
+            Flag.FALLBACK: f"no kernel matches {self.kernels!r}",
+        }
+        wrong, above = trial.correctness.reason, trial.roofline.above
+        trial.status, trial.failure = decide(wrong, above, trial.flags, reasons)
+        trial.peak_bytes = self.candidate.peak_bytes()
+
+    @property
+    def _processes(self) -> int:
+        """How many processes of ours use the device."""
+        return 2 if self.session.separate else 1
+
+    def _given(self, seed: int) -> Inputs:
+        return self.operator.made_inputs(self.workload, self.session.device, seed)
 
 
 def _idle_calls(

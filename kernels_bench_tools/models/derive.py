@@ -27,7 +27,6 @@ from kernels_bench_tools.models.changed_model import kernel_layers
 from kernels_bench_tools.models.config import load_config, splitting_problems
 from kernels_bench_tools.models.forward_pass import cache_after, transformers_model
 from kernels_bench_tools.models.replacement import ADAPTERS, Caller, Replacement
-from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import (
     CONFIGS,
     RANKS,
@@ -41,6 +40,7 @@ from kernels_bench_tools.records.model import (
     model_files,
     phase_sizes,
 )
+from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest
 
 PHASES = ("prefill-2048", "decode-1", "decode-32")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")

@@ -35,9 +35,9 @@ from kernels_bench_tools.models.forward_pass import (
 )
 from kernels_bench_tools.models.phase import WARM_ROUNDS, NotPropagatedError, PhaseMeasurement
 from kernels_bench_tools.models.replacement import Replacement, Substitute, replace
-from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import SCHEMA, CacheState, Effect, Failure, Record, Status, Timer
+from kernels_bench_tools.records.request import TRANSFORMERS, CellContext, EffectRequest
 from kernels_bench_tools.text import milliseconds
 
 FILE = "effect.jsonl"
@@ -99,7 +99,7 @@ def measure_change(
     If it cannot be changed, or computes something else then, the only record has no workload, and says why.
     """
     failure = None
-    if not context.effect or context.effect.framework != TRANSFORMERS:
+    if not context.request.effect or context.request.effect.framework != TRANSFORMERS:
         name = f"{context.operator}/{task.implementation}"
         reason = f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it"
         failure = LoadFailure(Status.UNSUPPORTED, Failure(type="Unsupported", msg=reason))
@@ -120,7 +120,7 @@ def _measured(
     say: Print,
 ) -> list[Record]:
     """Write and return the records of all phases, or a record of the ``failure``, or of what failed then."""
-    records, request = _EffectRecords(task, context, say), context.effect
+    records, request = _EffectRecords(task, context, say), context.request.effect
     try:
         if failure or request is None:
             assert failure
@@ -186,7 +186,7 @@ class _EffectRecords:
         **fields: Any,
     ) -> Record:
         """Return the record of samples, in milliseconds by side; ``fields`` are those of :class:`Effect`."""
-        request = self._context.effect
+        request = self._context.request.effect
         assert request
         how: dict[str, Any] = {"timer": timer, "cache": CacheState.HOT, "warmup": 2 * WARM_ROUNDS}
         how |= {"input_sets": 1, "stop_reason": "max_seconds"}
@@ -194,7 +194,7 @@ class _EffectRecords:
         effect = Effect(
             model=request.model,
             others=[other.implementation for other in request.others],
-            other_digests=[code_digest(other.code) for other in request.others],
+            other_digests=[other.digest for other in request.others],
             layers=request.layers,
             baseline=latencies["baseline"],
             again=latencies["again"],

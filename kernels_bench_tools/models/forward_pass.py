@@ -16,9 +16,9 @@ from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.models.baseline.forward_context import BLOCK_SIZE, plan_batch, set_forward_context
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import config_for, config_from_huggingface
-from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest
 
 _WEIGHT_STD = 0.02
 """As models have; in those narrower than 2500, layers would then hardly change what they add to."""

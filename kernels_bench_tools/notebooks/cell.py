@@ -21,6 +21,7 @@ from kernels_bench_tools.file_io import read_file, real_path
 from kernels_bench_tools.notebooks.calls import code_nodes
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.text import did_you_mean, has_credentials
 
 _CLOSING = ("```", "<!-- ```", "# ```")
@@ -158,6 +159,11 @@ class Cell:
     def sources(self) -> str:
         """All code of the notebook that its process runs."""
         return "\n".join([self.code, *(split_header(code)[0] for code in self.imported.values())])
+
+    @property
+    def digest(self) -> str:
+        """Digest of all code of the notebook that its process runs: whether records are of this code."""
+        return code_digest(self.sources)
 
     @property
     def measures(self) -> bool:

@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.cell import (
 )
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
-from kernels_bench_tools.records.build import FrontMatter, operator_of
+from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text import is_unicode
 
@@ -52,6 +52,11 @@ class Notebook:
     @property
     def active_cells(self) -> list[Cell]:
         return [cell for cell in self.cells if not cell.commented]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digest of each cell's code, by its id."""
+        return {cell.id: cell.digest for cell in self.cells}
 
     @property
     def folder(self) -> str:

@@ -13,8 +13,8 @@ import msgspec
 import yaml
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.text import did_you_mean
 

@@ -17,7 +17,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, real_path, walk_files
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, operator_of
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.records.settings import OPERATORS, find_settings, is_root
 from kernels_bench_tools.text import did_you_mean, grouped, is_unicode, title_from_name
 from kernels_bench_tools.text import size as readable_size

@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records.build import is_implementation, operator_of
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
 from kernels_bench_tools.report.paths import FRONT, KINDS, is_generated, page_path, results_page
 from kernels_bench_tools.text import grouped

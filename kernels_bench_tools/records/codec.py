@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
-from kernels_bench_tools.records.build import RANDOM
 from kernels_bench_tools.records.committed import Owner, read_unlinked
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import decode_foreign
@@ -31,6 +30,7 @@ from kernels_bench_tools.records.record import (
     Record,
     Status,
 )
+from kernels_bench_tools.records.request import RANDOM
 from kernels_bench_tools.text import is_file_name
 
 _FIELDS = Record.__struct_fields__

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.records.build import RESULTS, operator_of
 from kernels_bench_tools.records.device import Device, cpu_device
+from kernels_bench_tools.records.notebook import RESULTS, operator_of
 from kernels_bench_tools.records.record import Record, device_of
 from kernels_bench_tools.text import is_unicode
 

@@ -340,7 +340,7 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     notebook_digest: str = ""
     cell: str = ""
     code_digest: str = ""
-    """SHA-256 of the cell's code without comments, see :func:`kernels_bench_tools.records.build.code_digest`."""
+    """SHA-256 of the cell's code without comments, see :func:`kernels_bench_tools.records.code.code_digest`."""
     commit: str = ""
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None without a checkout."""

@@ -14,16 +14,12 @@ import msgspec
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.records.build import (
-    CellRun,
-    NotebookRun,
-    has_other_code,
-    is_implementation,
-    operator_of,
-)
+from kernels_bench_tools.records.build import CellRun, NotebookRun
+from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.committed import is_linked, record_files
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import OPERATORS as MODEL_OPERATORS
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.records.settings import find_settings, operator_modules
@@ -146,8 +142,7 @@ class OperatorReport:
     def is_stale(self, row: Row) -> bool:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
         notebook = self.notebooks.get(row.implementation)
-        cells = notebook.cells if notebook else []
-        return has_other_code(row.provenance, {cell.id: cell.sources or cell.code for cell in cells})
+        return has_other_code(row.provenance, notebook.digests if notebook else {})
 
     def expected(self, row: Row, point: Point) -> str:
         """Return why a row's notebook expects a failed result; empty if it does not."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.records.build import BuildRun, FrontMatter, NotebookRun, operator_of
+from kernels_bench_tools.records.build import BuildRun, NotebookRun
 from kernels_bench_tools.records.codec import read_committed, read_effects, read_records
 from kernels_bench_tools.records.committed import EFFECTS, cell_owner
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.model import HUB_DEVICES, model_and_framework
+from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
 from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import CauseKind
@@ -456,7 +457,7 @@ def model_page(site: Site, key: str) -> str:
     owners = site.model_operators
     effects = site.effects.of(key)
     by_name = {operator.folder.rpartition("/")[2]: operator for operator in site.operators}
-    notebooks, code = {}, {}
+    notebooks, digests = {}, {}
     for folder, name in {tuple(full.rsplit("/", 1)) for one in effects for full in one.implementations}:
         operator = by_name.get(folder.rpartition("/")[2])
         notebook = operator.notebook_of(name) if operator else None
@@ -465,7 +466,7 @@ def model_page(site: Site, key: str) -> str:
                 notebook_title(notebook),
                 page.url(paths.page_path(notebook.path)),
             )
-            code[f"{folder}/{name}"] = [cell.sources or cell.code for cell in notebook.cells]
+            digests[f"{folder}/{name}"] = {*notebook.digests.values()}
 
     return render(
         site,
@@ -490,7 +491,7 @@ def model_page(site: Site, key: str) -> str:
         calls_url=page.url(paths.model_file(key, "csv")),
         effects=effects_by_device(effects),
         notebooks=notebooks,
-        is_stale=lambda summary: summary.has_other_code(code),
+        is_stale=lambda summary: summary.has_other_code(digests),
         effects_id=EFFECTS,
         effects_url=page.url(paths.model_file(f"{key}-effects", "csv")),
     )

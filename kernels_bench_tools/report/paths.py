@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from kernels_bench_tools.records.build import IMPLEMENTATIONS, NotebookRun, operator_of
+from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.records.model import DERIVED, model_files
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.text import slugify
 
 DEVICES = "devices/index.html"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.records.build import BuildRun, NotebookRun, installed_version
+from kernels_bench_tools.records.build import BuildRun, NotebookRun
+from kernels_bench_tools.records.code import installed_version
 from kernels_bench_tools.records.codec import read_heads
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks

@@ -12,11 +12,12 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.file_io import write_atomically, write_struct
-from kernels_bench_tools.records.build import NEEDS_VARIABLE, Need, Needs, operator_of
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.committed import Owner, cell_owner, is_committed
 from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.notebook import operator_of
 from kernels_bench_tools.records.record import Record, Status
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import chart_files

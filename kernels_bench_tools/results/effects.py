@@ -5,7 +5,7 @@ What loads numpy or draws is imported when it is needed: a build without effects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -15,7 +15,6 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.records.build import code_digest
 from kernels_bench_tools.records.codec import ignore, read_effects
 from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
@@ -123,7 +122,7 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     implementations: list[str]
     """Each as ``operator/implementation``."""
     digests: dict[str, list[str]]
-    """Of the code of each that was measured, see :func:`code_digest`; empty if not known."""
+    """Of the code of each that was measured, see :func:`kernels_bench_tools.records.code.code_digest`; empty if not known."""
     device: Device
     provenance: Provenance
     """Provenance of the first record."""
@@ -138,13 +137,9 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     def phases(self) -> dict[str, list[EffectRow]]:
         return grouped((row.effect.phase, row) for row in self.rows)
 
-    def has_other_code(self, code: Mapping[str, Iterable[str]]) -> bool:
-        """Return whether code has changed since a measurement; ``code`` has the cells of each implementation that exists."""
-        return any(
-            set(self.digests.get(name, ())) - {"", *map(code_digest, cells)}
-            for name, cells in code.items()
-            if cells
-        )
+    def has_other_code(self, now: Mapping[str, Set[str]]) -> bool:
+        """Return whether code has changed since a measurement; ``now`` has digests of the cells of implementations that exist."""
+        return any(set(self.digests.get(name, ())) - {""} - cells for name, cells in now.items() if cells)
 
 
 def read_effect(path: Path) -> EffectSummary | None:

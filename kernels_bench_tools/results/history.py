@@ -25,15 +25,10 @@ from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.git import Commit, Repository
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import (
-    IMPLEMENTATIONS,
-    RESULTS,
-    has_other_code,
-    is_implementation,
-    operator_of,
-)
+from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner, read_unlinked, record_files
+from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS, is_implementation, operator_of
 from kernels_bench_tools.records.outcome import WORST_LAST
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status, device_of
 from kernels_bench_tools.records.summary import (
@@ -532,8 +527,8 @@ class Place(NamedTuple):
     """The ids of its operators."""
     on_problem: Callable[[RecordError], None]
     """Gets what is wrong with records."""
-    read_code: Callable[[str, bytes], Mapping[str, str]]
-    """Returns the code of each cell of a notebook."""
+    read_digests: Callable[[str, bytes], Mapping[str, str]]
+    """Returns the digest of each cell's code, given a notebook's path and content."""
 
 
 class _State(NamedTuple):
@@ -589,14 +584,14 @@ def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
     """Yield the rows of notebooks that differ whose records are not of their code."""
     for path, data in head.files.items():
         if path.endswith(".md") and base.files.get(path) != data:
-            folder, code = f"{operator_of(path)}/{RESULTS}/records/", place.read_code(path, data)
+            folder, digests = f"{operator_of(path)}/{RESULTS}/records/", place.read_digests(path, data)
             own = {
                 one: records
                 for one, records in head.files.items()
                 if one.startswith(folder) and one.endswith(f"/{PurePosixPath(path).stem}.jsonl")
             }
             for row, version in _rows_of_files(own, (), place.on_problem).items():
-                if has_other_code(version.records[0].provenance, code):
+                if has_other_code(version.records[0].provenance, digests):
                     yield Step(row, None, measured(version), kind=ChangeKind.STALE)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels_bench_tools.records.build import REFERENCE, ProblemRequest
+from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
-from kernels_bench_tools.records.trace import NOT_KNOWN, Trace
 from kernels_bench_tools.results.summary import Comparison, compare_records
 from kernels_bench_tools.text import grouped
 

@@ -9,21 +9,14 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import find_struct, write_struct
-from kernels_bench_tools.records.build import (
-    RESULTS,
-    BuildRun,
-    FrontMatter,
-    Need,
-    Needs,
-    NotebookRun,
-    is_implementation,
-    operator_of,
-)
+from kernels_bench_tools.records.build import BuildRun, NotebookRun
 from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.notebook import RESULTS, FrontMatter, is_implementation, operator_of
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.request import Need, Needs
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.text import grouped, title_from_name
 

@@ -9,10 +9,10 @@ from statistics import median, median_low
 
 import msgspec
 
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.committed import NAME_TAG
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import SOURCE_BUILD
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Failure, Record, Status, Work, device_of
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, implausible
 from kernels_bench_tools.results.views import DRAWN, view_of

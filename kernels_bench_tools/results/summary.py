@@ -9,8 +9,8 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Environment, Failure, Flag, Judged, Provenance, Record, Status
 from kernels_bench_tools.records.summary import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kernels_bench_tools.records.build import RANDOM
+from kernels_bench_tools.records.request import RANDOM
 from kernels_bench_tools.records.summary import WorkloadSummary
 from kernels_bench_tools.text import slugify, unlike
 

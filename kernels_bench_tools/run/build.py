@@ -20,18 +20,10 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_targets
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, is_credential
-from kernels_bench_tools.records.build import (
-    DRAWN_SET,
-    FORWARD,
-    BuildRun,
-    CellRun,
-    EffectRequest,
-    NotebookRun,
-    ProjectInfo,
-    Prose,
-)
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.model import DERIVED, model_files
+from kernels_bench_tools.records.request import DRAWN_SET, FORWARD, USUAL_REQUEST, Request
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -65,12 +57,8 @@ class BuildOptions:
     """``"uv"``, or ``"current"`` for the interpreter that runs ``kbt``."""
     rerun: bool | tuple[str, ...] = False
     """Run cells although their results are known: all targets, or these."""
-    workloads: str = ""
-    """Names of workload sets for cells that measure, comma-separated; empty for the device's default."""
-    mode: str = FORWARD
-    """One of ``MODES``."""
-    sustained: bool = False
-    """Also time calls without pauses."""
+    request: Request = USUAL_REQUEST
+    """What is asked of cells that measure."""
     jobs: int = os.cpu_count() or 1
     """How many environments are made, and cells that do not measure are run, at once."""
     processes: int = 0
@@ -86,8 +74,6 @@ class BuildOptions:
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0
     """Bytes that the processes of one cell may hold; 0 for the project's setting."""
-    effect: EffectRequest | None = None
-    """The model in which cells that measure replace what they compute, instead of the operators' workloads."""
     aside: bool = False
     """The results are not kept for the report."""
     pass_env: tuple[str, ...] = ()
@@ -95,10 +81,9 @@ class BuildOptions:
 
     def process_counts(self, kind: str) -> list[int]:
         """Return the numbers of processes of which known results are used; a cell that measures is run in the last."""
-        drawn = all(
-            map(DRAWN_SET.fullmatch, self.workloads.split(","))
-        )  # they get no verdict, but many shapes
-        if self.processes or self.workloads == QUICK_WORKLOADS or drawn:
+        sets = self.request.workloads
+        drawn = all(map(DRAWN_SET.fullmatch, sets.split(",")))  # they get no verdict, but many shapes
+        if self.processes or sets == QUICK_WORKLOADS or drawn:
             return [self.processes or 1]
         default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
         return list(dict.fromkeys([max(DEFAULT_PROCESSES.values()), 1 if self.quick else default]))
@@ -143,9 +128,8 @@ def build(
         device = executor.device
         cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
         cache.sweep()
-        measured = (options.workloads, options.mode, options.effect, options.sustained)
         prints = Fingerprints(
-            project, survey.graph, device, executor.environment, executor.identity, *measured
+            project, survey.graph, device, executor.environment, executor.identity, options.request
         )
         execution = Execution(
             executor=executor,
@@ -168,7 +152,7 @@ def build(
                 cache.forget_all_but(survey.graph.nodes)
             # Also after an interruption: finished results can be recorded, and replace those of the build before.
             run = _describe(survey, options, execution, wrong)
-            if options.effect is None and not options.aside:  # else they are no results of the report
+            if options.request.effect is None and not options.aside:  # else they are no results of the report
                 cache.save_last()
                 write_struct(project.state / REPORT_NAME, run, below=project.state)
         if cache.grew:
@@ -193,13 +177,14 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
     """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
     again = targets if options.rerun is True else options.rerun or ()
     survey, cells = survey_targets(project, targets, again)
-    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads, options.mode)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.request)
     rerun = select_cells(project, survey, again) if options.rerun else []
     return survey, cells, set(rerun)
 
 
-def check_workloads(project: Project, nodes: Iterable[Node], workloads: str, mode: str = FORWARD) -> None:
+def check_workloads(project: Project, nodes: Iterable[Node], request: Request) -> None:
     """Raise a ``ProjectError`` for a workload set, or a mode, that none of the operators of these cells has."""
+    workloads, mode = request.workloads, request.mode
     modules = operator_modules(PACKAGE_FOLDER / OPERATORS) | operator_modules(project.operators_folder)
     operators = {node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures}
     found = [_workload_sets(modules[name]) for name in sorted(operators & modules.keys())]

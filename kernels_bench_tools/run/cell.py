@@ -15,18 +15,12 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
-from kernels_bench_tools.records.build import (
-    CONTEXT_VARIABLE,
-    NEEDS_VARIABLE,
-    CellContext,
-    CellRun,
-    Need,
-    Needs,
-    is_implementation,
-)
+from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import is_implementation
 from kernels_bench_tools.records.outcome import Outcome, cell_status
 from kernels_bench_tools.records.record import Failure, Status
+from kernels_bench_tools.records.request import CONTEXT_VARIABLE, NEEDS_VARIABLE, CellContext, Need, Needs
 from kernels_bench_tools.run.cache.store import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
@@ -258,7 +252,7 @@ def describe_cell(
     run = CellRun(
         id=cell.id,
         code=cell.code,
-        sources=cell.sources if cell.imported else "",
+        digest=cell.digest,
         line=cell.file_line,
         collapse_code=cell.collapse_code,
         collapse_output=cell.collapse_output,

@@ -18,12 +18,12 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern, matches
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
 from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Flag, Record, Status
+from kernels_bench_tools.records.request import CellContext
 from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
 from kernels_bench_tools.text import grouped
 from kernels_bench_tools.text import size as readable_size

@@ -18,14 +18,15 @@ from secrets import token_hex
 from typing import Protocol
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.measure.judge.messages import Ended, Job
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths
-from kernels_bench_tools.records.build import CONTEXT_VARIABLE, Ended, Job
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
+from kernels_bench_tools.records.request import CONTEXT_VARIABLE
 from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.run.cell import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -249,7 +250,7 @@ class LocalExecutor:
             compiled = cache_folder(COMPILED, task.key)
             os.utime(compiled)  # its last use
         # Effects are relative: both sides are measured by the cell.
-        judged = calls_harness(task.cell) and task.context.effect is None
+        judged = calls_harness(task.cell) and task.context.request.effect is None
         judge = self._judge(python) if judged else None
         if judged and judge is None:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")

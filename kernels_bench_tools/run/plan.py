@@ -57,11 +57,10 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     Nothing runs, and nothing is written.
     """
     survey, cells = survey_targets(project, targets)
-    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads, options.mode)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.request)
     device, environment = current_device(), find_environment(options.environment)
     identity = environment.identity()
-    measured = (options.workloads, options.mode, None, options.sustained)  # nothing is planned in a model
-    prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
+    prints = Fingerprints(project, survey.graph, device, environment.name, identity, options.request)
     counts = options.process_counts(device.kind)
     cache, results = CellCache(project.state), dict[CellName, Entry]()
     plans = []

@@ -27,9 +27,10 @@ from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
-from kernels_bench_tools.records.build import FORWARD, CellContext, code_digest, harness_version
+from kernels_bench_tools.records.code import harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
+from kernels_bench_tools.records.request import USUAL_REQUEST, CellContext
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import (
     CellCache,
@@ -334,21 +335,18 @@ class Execution:
                 notebook=notebook.name,
                 notebook_digest=notebook.digest,
                 cell=cell.id,
-                code_digest=code_digest(cell.sources),
+                code_digest=cell.digest,
                 commit=self.checkout.commit,
                 dirty=self.checkout.dirty,
                 environment=self.executor.environment,
                 harness=harness_version() if cell.measures else "",
             ),
-            workloads=self.fingerprints.workloads if cell.measures else "",
-            mode=self.fingerprints.mode if cell.measures else FORWARD,
-            sustained=self.fingerprints.sustained and cell.measures,
+            request=self.fingerprints.request if cell.measures else USUAL_REQUEST,
             family=notebook.front.family,
             process=process,
             processes=self.process_counts[-1] if cell.measures else 1,
             operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
             sources=self.fingerprints.operator_sources if cell.measures else None,
-            effect=self.fingerprints.effect if cell.measures else None,
         )
         return CellTask(
             node=node,

@@ -9,7 +9,7 @@ from history import FILE, make_repository, rows
 from msgspec.structs import replace
 from projects import git, run_kbt
 
-from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Provenance
 from kernels_bench_tools.records.summary import Report

@@ -9,7 +9,7 @@ from builds import latency
 from devices import H200
 from projects import assert_one_line, run_kbt
 
-from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Failure, Flag, Provenance, Record, Status
 

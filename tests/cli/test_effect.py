@@ -110,7 +110,15 @@ def without_samples(records: list[Record]) -> list[Any]:
 def test_several_implementations_replace_kernels_of_one_model_together(project: Path) -> None:
     other = project / "activation" / "impls" / "other.md"
     other.parent.mkdir(parents=True)
-    other.write_text(OTHER)
+    # Each imports a cell of its own notebook, and both cells have the same name.
+    shared = "```python id=shared\n{}\n```\n\n"
+    importing = ("id=benchmark", "id=benchmark needs=shared")
+    mine = NOTEBOOK.replace("import torch\n", "import shared\nimport torch\n").replace("1e-6", "shared.EPS")
+    before, fence, rest = mine.replace(*importing).partition("```python")
+    (project / "rms_norm/impls/mine.md").write_text(before + shared.format("EPS = 1e-6") + fence + rest)
+    text = OTHER.replace("import torch\n", "import torch\nfrom shared import silu\n").replace(*importing)
+    code = "import torch\n\n\ndef silu(gate):\n    return torch.sigmoid(gate) * gate"
+    other.write_text(shared.format(code) + text.replace("torch.sigmoid(gate) * gate", "silu(gate)"))
     # A model is named by the folder of its config.json, and a phase that is named twice is measured once.
     command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "snapshot")
     options = ("--phase", "prefill-16,prefill-16", "--env", "current", "--processes", "1", "--json")
@@ -126,10 +134,15 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert re.fullmatch("snapshot-[0-9a-f]{6}", file.parent.name)
     assert file.name == "rms_norm--mine+activation--other.jsonl"
     assert len(read_effects(file)) == len(rows)
-    (cell,) = read_notebook(find_project(project), other).cells
-    effect = read_effect(file)
-    assert not effect.has_other_code({"activation/other": [f"{cell.code}# A comment.", "print(1)"]})
-    assert effect.has_other_code({"activation/other": [f"{cell.code}print(1)"]})
+
+    def is_stale() -> bool:
+        digests = read_notebook(find_project(project), other).digests
+        return read_effect(file).has_other_code({"activation/other": {*digests.values()}})
+
+    other.write_text(f"{other.read_text()}Prose.\n".replace("import torch", "import torch  # a comment"))
+    assert not is_stale()
+    other.write_text(other.read_text().replace("sigmoid(gate) *", "sigmoid(gate) * 1 *"))  # in the imported cell
+    assert is_stale()
 
 
 def test_a_cell_that_fails_beside_another_one_is_named_and_recorded(project: Path) -> None:

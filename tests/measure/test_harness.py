@@ -15,9 +15,9 @@ from torch import Tensor
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Provenance, Record, Status
+from kernels_bench_tools.records.request import CellContext, Request
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
@@ -32,7 +32,11 @@ ORIGIN = Provenance(
     environment="uv",
 )
 CONTEXT = CellContext(
-    operator="layer_norm", implementation="mine", origin=ORIGIN, workloads="wide, smoke", family="ours"
+    operator="layer_norm",
+    implementation="mine",
+    origin=ORIGIN,
+    request=Request(workloads="wide, smoke"),
+    family="ours",
 )
 
 
@@ -211,7 +215,7 @@ def test_the_call_style_of_kernels_benchmarks_works(capsys: pytest.CaptureFixtur
     ("arguments", "context", "message"),
     [
         ({"workloads": "huge"}, {}, "has no workload set 'huge'"),
-        ({}, {"workloads": "wide"}, "has no workload set 'wide'"),  # a build for sets of other operators
+        ({}, {"request": Request(workloads="wide")}, "has no workload set 'wide'"),  # a build for sets of other operators
         ({"function": None}, {}, "has no implementation"),
         ({"kernels": "("}, {}, "is not a regular expression"),
         ({"operator": 3}, {}, r"run_benchmark\(operator=...\): is of type int\. Expected: The name of an"),

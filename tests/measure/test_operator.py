@@ -14,8 +14,8 @@ from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.inputs import padded_rows, transposed
 from kernels_bench_tools.measure.operator import Output, find_operator
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.record import Judged, Status
+from kernels_bench_tools.records.request import CellContext
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 

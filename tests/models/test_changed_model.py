@@ -16,10 +16,10 @@ from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.effect import run_model
 from kernels_bench_tools.models.forward_pass import transformers_model
 from kernels_bench_tools.operators.recurrent.selective_scan import torch_scan
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.model import read_model_tasks
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.request import CellContext
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Change = Callable[[Any], Any]

@@ -14,8 +14,8 @@ from kernels_bench_tools.models.config import (
     load_config,
 )
 from kernels_bench_tools.models.forward_pass import transformers_model
-from kernels_bench_tools.records.build import TRANSFORMERS, EffectRequest
 from kernels_bench_tools.records.model import CONFIGS, find_model
+from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest
 
 LLAMA = {"model_type": "llama", **HUGGINGFACE["llama"]}
 QWEN3 = {"model_type": "qwen3", **HUGGINGFACE["qwen3"]}

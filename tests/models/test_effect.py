@@ -25,11 +25,11 @@ from kernels_bench_tools.models.forward_pass import random_model
 from kernels_bench_tools.models.phase import fastest, without_drift
 from kernels_bench_tools.models.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.operators import flash_attn, mlp, moe, paged_attention, rotary
-from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.model import CONFIGS
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Record, Status, Timer
+from kernels_bench_tools.records.request import TRANSFORMERS, CellContext, EffectRequest, Request
 
 pytestmark = pytest.mark.usefixtures("few_samples")
 SLOWER_SECONDS = 0.01
@@ -83,7 +83,9 @@ def measured(
     asked = request(kind, *phases, framework=framework, dtype=dtype)
     Path("records.jsonl").unlink(missing_ok=True)
     found = measure_effect(
-        [substitute(operator, function, **options)], CellContext(effect=asked), lambda _: None
+        [substitute(operator, function, **options)],
+        CellContext(request=Request(effect=asked)),
+        lambda _: None,
     )
     written = read_records(Path("records.jsonl"))
     assert [(one.wl, one.status) for one in written] == [(one.wl, one.status) for one in found]
@@ -119,7 +121,7 @@ def test_what_a_model_does_not_call_is_refused_by_name(
 def test_what_cannot_be_replaced_is_refused_before_810_gb_of_weights_are_made(framework: str) -> None:
     config = msgspec.json.decode((CONFIGS / "llama-3.1-405b.json").read_bytes())
     asked = EffectRequest(model="llama-3.1-405b", config=config, phases=["prefill-8"], framework=framework)
-    context = CellContext(implementation="mine", effect=asked)
+    context = CellContext(implementation="mine", request=Request(effect=asked))
 
     [record] = measure_effect([substitute("layer_norm", rms_norm)], context, lambda _: None)
 
@@ -223,7 +225,9 @@ def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
     slower = slowed(monkeypatch)
     given = [substitute("mlp", slower(mlp.reference)), substitute("activation", slower(swiglu_halves))]
     found = measure_effect(
-        given, CellContext(effect=request("llama", "prefill-8", framework="")), lambda _: None
+        given,
+        CellContext(request=Request(effect=request("llama", "prefill-8", framework=""))),
+        lambda _: None,
     )
 
     assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
@@ -413,7 +417,7 @@ def test_functions_of_recurrent_layers_are_replaced_for_many_tokens_and_for_one(
 
     asked = request(kind, "prefill-8", "decode-2", framework=TRANSFORMERS)
     given = [substitute(name, noting(name)) for name in operators]
-    found = measure_effect(given, CellContext(effect=asked), lambda _: None)
+    found = measure_effect(given, CellContext(request=Request(effect=asked)), lambda _: None)
 
     assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
     models = [one for one in found if one.effect and one.effect.level == 4]
@@ -452,7 +456,7 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
     asked = request("qwen3", "prefill-8", framework=TRANSFORMERS)
     slower = slowed(monkeypatch)
     given = [substitute("rms_norm", slower(rms_norm)), substitute("flash_attn", slower(flash_attn.reference))]
-    found = measure_effect(given, CellContext(effect=asked), lambda _: None)
+    found = measure_effect(given, CellContext(request=Request(effect=asked)), lambda _: None)
 
     assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
     whole = effect_of(found, 4)
@@ -464,7 +468,9 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
 def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_reason() -> None:
     asked = request("llama", "prefill-8", framework=TRANSFORMERS)
     asked.config["pad_token_id"] = 9999
-    (record,) = measure_effect([substitute("rms_norm", rms_norm)], CellContext(effect=asked), lambda _: None)
+    (record,) = measure_effect(
+        [substitute("rms_norm", rms_norm)], CellContext(request=Request(effect=asked)), lambda _: None
+    )
 
     assert record.outcome is Status.ERROR
     assert record.err.type == "ModelError"

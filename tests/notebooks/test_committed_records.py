@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.build import has_other_code
+from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.codec import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +30,10 @@ def stale_implementations() -> set[str]:
     stale = set()
     for path in project.notebook_paths():
         notebook = read_notebook(project, path)
-        code = {cell.id: cell.code for cell in notebook.cells}
         for records in path.parent.parent.glob(f"results/records/*/{path.stem}.jsonl"):
             measured = [record.provenance for record in read_records(records) if record.outcome.ran]
-            assert all(provenance.code_digest and provenance.cell in code for provenance in measured), records
-            if any(has_other_code(provenance, code) for provenance in measured):
+            assert all(provenance.code_digest and provenance.cell in notebook.digests for provenance in measured), records
+            if any(has_other_code(provenance, notebook.digests) for provenance in measured):
                 stale.add(f"{notebook.operator}/{notebook.implementation}")
     return stale
 

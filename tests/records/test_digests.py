@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.records.build import CellContext, code_digest
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.record import Provenance
+from kernels_bench_tools.records.request import CellContext
 
 
 @pytest.fixture

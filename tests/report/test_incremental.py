@@ -4,7 +4,8 @@ import pytest
 from builds import notebook_run
 from projects import contents
 
-from kernels_bench_tools.records.build import FrontMatter, Prose
+from kernels_bench_tools.records.build import Prose
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.site import publish

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from markup import text_of
 
-from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.code import code_digest
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"

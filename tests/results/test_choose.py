@@ -6,8 +6,8 @@ import pytest
 from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.model import Called, ModelTask, Phase, read_model_tasks
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Summary, Verdict
 from kernels_bench_tools.results.choose import (

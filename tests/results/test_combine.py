@@ -11,9 +11,10 @@ from made_records import rows_of, source
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_struct, write_struct
-from kernels_bench_tools.records.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
 from kernels_bench_tools.records.codec import write_records
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.combine import combine
 

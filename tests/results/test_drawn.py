@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from made_records import record, rows_of
 
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.codec import share_fields, thin_record
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.choose import Measurements, choose, nearest

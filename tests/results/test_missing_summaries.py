@@ -7,8 +7,9 @@ from made_records import record
 
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.build import FrontMatter, NotebookRun
+from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.records.codec import encode_record
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.results import missing
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.run.build import describe_notebook

@@ -7,7 +7,7 @@ from devices import EPYC
 from made_records import SHAPES, record
 from msgspec.structs import replace
 
-from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.summary import Pair, Verdict
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import reversed_pair, summarize

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from made_records import record
 
-from kernels_bench_tools.records.build import FrontMatter
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import (
     Failure,
     Flag,

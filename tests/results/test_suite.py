@@ -11,8 +11,9 @@ from made_records import record
 
 from kernels_bench_tools.errors import SuiteError
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.records.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Regime, Roofline, Status
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.suite import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from workspace import RECORD
 
-from kernels_bench_tools.records.build import code_digest
+from kernels_bench_tools.records.code import code_digest
 
 
 def notebook(*cells):

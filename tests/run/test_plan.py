@@ -4,12 +4,11 @@ import shutil
 
 import pytest
 from projects import commit_all
-from workspace import MEASURING, WRITE, with_this_package
+from workspace import MEASURING, WRITE, build_options, with_this_package
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.run import plan as staleness
-from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, find_affected, plan_build
 
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
@@ -47,7 +46,7 @@ def committed(operator):
 
 def plan(workspace, *targets, **options):
     """The cells that are not unchanged: action, reason, changed, upstream."""
-    chosen = BuildOptions(**{"environment": "current", "processes": 1} | options)
+    chosen = build_options(**{"environment": "current", "processes": 1} | options)
     cells = plan_build(workspace.project, targets, chosen)
     return {
         cell.cell: (cell.action, cell.reason, cell.changed, cell.upstream)

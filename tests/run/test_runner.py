@@ -9,9 +9,9 @@ import pytest
 from projects import survivors, wait_until
 from workspace import MEASURING, WRITE
 
-from kernels_bench_tools.records.build import CONTEXT_VARIABLE
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.record import Environment, Failure, Record, Status
+from kernels_bench_tools.records.request import CONTEXT_VARIABLE
 
 ROOT_HOME = "/" + "root"
 
@@ -160,10 +160,10 @@ def test_a_cell_for_a_missing_device_is_unsupported_and_not_started(workspace, m
 
 def test_a_cell_gets_its_context_and_needs(workspace):
     code = """
-from kernels_bench_tools.records.build import CellContext, Needs
+from kernels_bench_tools.records.request import CellContext, Needs
 import json
 context = CellContext.load()
-print([context.operator, context.implementation, context.workloads, context.family])
+print([context.operator, context.implementation, context.request.workloads, context.family])
 print([context.origin.notebook, context.origin.cell, context.origin.environment])
 print(Needs.load().device.kind)
 """

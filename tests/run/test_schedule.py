@@ -186,7 +186,7 @@ def test_dependents_run_after_a_rerun_with_another_result(workspace):
 
 
 def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
-    code = """from kernels_bench_tools.records.build import CellContext
+    code = """from kernels_bench_tools.records.request import CellContext
 origin = CellContext.load().origin
 print(origin.commit, origin.dirty)"""
     workspace.cell("n.md", code)

@@ -2,7 +2,7 @@
 
 import pytest
 from filelock import FileLock, Timeout
-from workspace import MEASURED, MEASURING
+from workspace import MEASURED, MEASURING, build_options
 
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import cuda_device, current_device, hardware_id
@@ -152,7 +152,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     ],
 )
 def test_the_number_of_processes_depends_on_options_and_device(options, expected):
-    assert {kind: BuildOptions(**options).process_counts(kind)[-1] for kind in DEFAULT_PROCESSES} == expected
+    assert {kind: build_options(**options).process_counts(kind)[-1] for kind in DEFAULT_PROCESSES} == expected
 
 
 def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):

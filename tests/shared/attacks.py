@@ -34,8 +34,8 @@ from kernels_bench_tools.measure.operator import CallError, Operator, Tolerance
 from kernels_bench_tools.measure.timing import calls  # noqa: F401 - cells use it
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.operators.layer_norm import OPERATOR
-from kernels_bench_tools.records.build import CellContext
 from kernels_bench_tools.records.record import Failure, Status
+from kernels_bench_tools.records.request import CellContext
 
 NAME = MARK = DEVICE = ""
 """The implementation, the file that shows that an attack has taken place, and the device as JSON; each cell sets them."""

@@ -5,8 +5,9 @@ from typing import Any
 from devices import H200
 
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.records.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import CacheState, Latency, Timer
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.models.effect import measure_change
-from kernels_bench_tools.records.build import TRANSFORMERS, CellContext, EffectRequest
 from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.request import TRANSFORMERS, CellContext, EffectRequest, Request
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
@@ -68,7 +68,9 @@ def request(
 
 def measured(change: Change, *phases: str, kind: str = "llama") -> list[Record]:
     asked = request(kind, *phases)
-    context = CellContext(operator="transformers_models", implementation="mine", effect=asked)
+    context = CellContext(
+        operator="transformers_models", implementation="mine", request=Request(effect=asked)
+    )
     task = Task(
         operator="transformers_models", workloads="", device="cpu", implementation="mine", file="effect.jsonl"
     )

@@ -16,18 +16,12 @@ from kernels_bench_tools.chart import figure
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.build import (
-    NEEDS_VARIABLE,
-    BuildRun,
-    FrontMatter,
-    Need,
-    Needs,
-    NotebookRun,
-    ProjectInfo,
-)
+from kernels_bench_tools.records.build import BuildRun, NotebookRun, ProjectInfo
 from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.device import cuda_device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.records.summary import DeviceSummary, Summary
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.effects import Effects

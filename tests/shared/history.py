@@ -8,8 +8,8 @@ from devices import H200
 from msgspec.structs import replace
 from projects import git
 
-from kernels_bench_tools.records.build import RESULTS
 from kernels_bench_tools.records.codec import write_records
+from kernels_bench_tools.records.notebook import RESULTS
 from kernels_bench_tools.records.record import Environment, Latency, Provenance, Record, Timer
 
 FILE = f"op/{RESULTS}/records/{H200.slug}/mine.jsonl"

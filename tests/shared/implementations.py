@@ -27,6 +27,7 @@ from kernels_bench_tools.measure.operator import (
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.records.request import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER = pytest.mark.skipif(
@@ -131,7 +132,7 @@ def attempt(
     workload = workload or operator.workloads("smoke")[0]
     candidate = Candidate(operator, [workload], function, device, mode=mode)
     session = BenchmarkSession(device=device, clocks=ClockSampler(""), peaks=peaks)
-    return run_trial(operator, workload, 0, candidate, session, mode=mode, process=process)
+    return run_trial(operator, workload, 0, candidate, session, Request(mode=mode), process=process)
 
 
 def counted(operator: Operator, workload: Workload) -> tuple[int, int, int]:

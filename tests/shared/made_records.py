@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from devices import H200
 
-from kernels_bench_tools.records.build import FrontMatter
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import CacheState, Failure, Latency, Record, Status, Timer, Work
 from kernels_bench_tools.records.summary import Row, Summary
 from kernels_bench_tools.results.sources import Source

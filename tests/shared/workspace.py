@@ -14,6 +14,7 @@ import pytest
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.request import Request
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Progress
 
@@ -92,6 +93,12 @@ class Recorder(Progress):
         self.notes.append(text)
 
 
+def build_options(**options: Any) -> BuildOptions:
+    """Return options of a build, those of its request among them."""
+    asked = {name: options.pop(name) for name in Request.__struct_fields__ if name in options}
+    return BuildOptions(request=Request(**asked), **options)
+
+
 @dataclass
 class Workspace:
     """A project to write notebooks into and to build."""
@@ -124,7 +131,7 @@ class Workspace:
         """
         self.recorder = Recorder()
         options["executor"] = cluster_executor(options.pop("cluster", ""))
-        chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
+        chosen = build_options(environment=environment, **{"processes": 1} | options)
         self.run = build(self.project, targets, chosen, self.recorder)
         return self.recorder
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from kernels_bench_tools.records.build import installed_version
+from kernels_bench_tools.records.code import installed_version
 from kernels_bench_tools.records.device import Device, cpu_device, cuda_device, query_gpu
 from kernels_bench_tools.records.record import Environment
 

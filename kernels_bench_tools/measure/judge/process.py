@@ -30,6 +30,7 @@ from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator, load_operators
@@ -37,7 +38,7 @@ from kernels_bench_tools.measure.project_operators import ReadSource, project_op
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, make_record, measure_task
 from kernels_bench_tools.measure.trial import Trial
-from kernels_bench_tools.records.build import Ended, Job, Written, harness_version
+from kernels_bench_tools.records.code import harness_version
 from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import Environment, Failure, Status
 from kernels_bench_tools.text import is_file_name

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from kernels_bench_tools.file_io import file_digest, read_file, walk_files
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
-from kernels_bench_tools.records.build import FORWARD, EffectRequest, code_digest
+from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_builds, find_lock
+from kernels_bench_tools.records.request import USUAL_REQUEST, Request
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, operator_sources, shared_files
 from kernels_bench_tools.run.cache.store import FORMAT, Entry
 from kernels_bench_tools.run.environment.variables import number_variables
@@ -49,13 +51,8 @@ class Fingerprints:
     """``"uv"`` or ``"current"``."""
     identity: list[str]
     """What of the environment can change results."""
-    workloads: str = ""
-    """Names of workload sets, for cells that measure."""
-    mode: str = FORWARD
-    """One of ``MODES``, for cells that measure."""
-    effect: EffectRequest | None = None
-    """The model that cells measure in, instead of workloads."""
-    sustained: bool = False
+    request: Request = USUAL_REQUEST
+    """What is asked of cells that measure."""
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
     _variables: dict[str, str] = field(default_factory=lambda: number_variables(os.environ), init=False)
@@ -172,11 +169,11 @@ class Fingerprints:
         if cell.imported:
             values |= {"imported": {name: code_digest(text) for name, text in cell.imported.items()}}
         if cell.measures:
-            values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
-            values |= {_PROCESSES: processes, **({"sustained": True} if self.sustained else {})}
-            if self.effect:
+            values |= {"family": front.family, _PROCESSES: processes}
+            values |= {name: asked for name, asked in structs.asdict(self.request).items() if asked}
+            if self.request.effect:
                 models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
-                values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
+                values |= {"models": [module_digest(path) for path in models]}
             values |= {f"variable {name}": value for name, value in self._variables.items()}
         if _HUB_CALL in cell.sources:
             lock = find_lock(node.notebook.path.parent)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, isolated_command
-from kernels_bench_tools.records.build import Ended, Job, Written
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
 from kernels_bench_tools.run.process.run import scheduling
 

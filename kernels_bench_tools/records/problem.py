@@ -71,3 +71,25 @@ class Trace(msgspec.Struct, kw_only=True):
     solution: str | None = None
     evaluation: dict[str, Any] | None = None
     """``correctness`` is only of what passed or has wrong numbers, ``performance`` only of what passed."""
+
+
+REFERENCE = "reference"
+"""Implementation id of a problem's own module, which speed-ups are relative to."""
+
+
+class ProblemRequest(msgspec.Struct, kw_only=True):
+    name: str
+    """Of the problem, or ``Class.workload`` of ``kernels benchmark``; empty to write the names of all workloads."""
+    reference: str
+    """Path of the file with ``Model`` and ``get_inputs``."""
+    candidate: str = ""
+    """Path of the file with ``ModelNew``; empty to time the reference only."""
+    implementation: str = ""
+    kernel: str = ""
+    """Reference or folder of the kernel, if the file has benchmarks of ``kernels benchmark``."""
+    workload: TraceWorkload | None = None
+    """If the files are a definition and a solution of flashinfer-trace."""
+    root: str = ""
+    """Of the set with this workload."""
+    output: str = ""
+    """The file to which records are appended."""
