@@ -26,6 +26,7 @@ from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, Pr
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
+    SCHEMA,
     Clocks,
     Environment,
     FirstCall,
@@ -328,7 +329,7 @@ def make_build(root: Path) -> BuildRun:
             title="Layer Norm: combined results",
             description="All implementations on all devices.",
         ),
-        device=EPYC,
+        device=H200,
         repository="https://example.org/kernels",
     )
     build.project.title, build.project.commit = "Kernels Community Benchmarks", "c0ffee" * 6
@@ -358,7 +359,10 @@ def write_artifacts(root: Path, summary: Summary) -> None:
             ts="2026-11-18T10:00:00Z",
             run="r",
             impl=name,
+            op="layer_norm",
+            schema=SCHEMA,
             wl={"name": "N2048_D4096"},
+            status=Status.OK,
             device=H200,
             lat_ms=latency(),
             ok=True,

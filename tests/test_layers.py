@@ -14,6 +14,8 @@ LAYERS = {
     "hub": "MEASURE",
     "selfcheck": "MEASURE",
     "models": "MEASURE",
+    "measure.judge.messages": "FACTS",
+    "measure.judge.runner": "RUN",
     "models.config": "FACTS",
     "results": "RESULTS",
     "chart": "CHART",

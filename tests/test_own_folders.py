@@ -33,7 +33,7 @@ FOLLOW = {
     "run/cell_outputs.py": "the draft of an entry, which was just made",
     "run/environment/base.py": "the folder of a notebook",
     "run/environment/variables.py": "the user's cache",
-    "run/process/judge.py": "a temporary folder",
+    "measure/judge/runner.py": "a temporary folder",
 }
 """Modules that make a folder with its parents wherever links lead, and which folder."""
 
@@ -54,7 +54,7 @@ WRITE = {
     "run/environment/base.py": "the draft of an entry, or a temporary folder",
     "run/executor.py": "the draft of an entry",
     "run/logs.py": "the draft of an entry",
-    "run/process/judge.py": "a temporary folder",
+    "measure/judge/runner.py": "a temporary folder",
     "run/process/run.py": "/proc",
 }
 """Modules that write to a file itself, not to a new one that replaces it, and to which."""

@@ -108,7 +108,7 @@ def build_report(
             missing = missing_summaries(
                 project.root, results, project.state / "summaries.json", program_key()
             )
-            effects = Effects(effect_files(project.root))
+            effects = Effects(project.root, effect_files(project.root))
             return publish(project.root, results, folder, missing, effects, history)
 
         progress = PlainProgress()

@@ -15,7 +15,7 @@ from kernels_bench_tools.notebooks.project import operators as project_operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.own_process import python_command, run_program
-from kernels_bench_tools.records.codec import read_committed, read_effects
+from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import effect_files, record_files
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.selfcheck import read_selfchecks
@@ -40,11 +40,11 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
     problems: list[KbtError] = [*survey.problems(names)]
     problems += cell_problems(survey.notebooks[name] for name in sorted(names))
     advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
-    for operator, notebooks in project_operators(project).items():
+    for notebooks in project_operators(project).values():
         if not {*notebooks} & {*chosen}:
             continue
         files = {
-            project.relative(path): read_committed(path, operator, project.relative(path), problems.append)
+            project.relative(path): read_committed(project.root, path, problems.append)
             for path in record_files(notebooks[0].parents[1])
         }
         stems = {path.stem for path in notebooks}
@@ -57,7 +57,7 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
         problems += module_problems(project)
         problems += _run_operators(project) if operators else []
         for path in effect_files(project.root):
-            read_effects(path, project.relative(path), problems.append)
+            read_committed(project.root, path, problems.append)
         problems += read_selfchecks(project.root).problems
     advice += survey.advice(names) + harness_advice(project, survey)
     prose = [*survey.prose(names)]

@@ -10,27 +10,25 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
+from msgspec import structs
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import (
     last_build,
     note_problem,
     note_unused,
-    notebook_records,
     print_heading,
     print_json,
     terminal_width,
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
-from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
+from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records.build import BuildRun
-from kernels_bench_tools.records.codec import read_committed
-from kernels_bench_tools.records.committed import EFFECTS, record_file, record_files
+from kernels_bench_tools.records.committed import EFFECTS, record_file
 from kernels_bench_tools.records.device import Device, current_device
 from kernels_bench_tools.records.model import MODEL_LEVEL, read_model_tasks
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS
-from kernels_bench_tools.records.record import Record, Status, device_of
+from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.request import TRANSFORMERS
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.results.choose import (
@@ -45,9 +43,9 @@ from kernels_bench_tools.results.choose import (
     unmeasured,
 )
 from kernels_bench_tools.results.choose import choose as choose_at
+from kernels_bench_tools.results.counted import counted
 from kernels_bench_tools.results.effects import EffectVerdict, read_effect
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import (
     did_you_mean,
@@ -211,7 +209,7 @@ def _effects(project: Project, model: str, slug: str, phases: Sequence[str]) -> 
     """Yield what was recorded of implementations in the whole model, here and as transformers runs it."""
     for name in (model, f"{model}-transformers"):
         for path in sorted((project.root / EFFECTS / slug / name).glob("*.jsonl")):
-            effect = read_effect(path)
+            effect = read_effect(project.root, path)
             for row in effect.rows if effect else ():
                 if effect and row.effect.level == MODEL_LEVEL and (not phases or row.effect.phase in phases):
                     yield {
@@ -231,33 +229,20 @@ def _effect_line(one: dict[str, Any]) -> str:
 
 
 def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
-    """Return the summary of each operator's forward passes: committed records, and newer ones of the last build."""
+    """Return the summary of each operator's forward passes: committed records, and those of the last build."""
     known, build, summaries = operators(project), last_build(project), {}
     for operator in names:
         notebooks = [survey_notebook(project, path) for path in known[operator]]
-        sources = [Source(records=_records(project, each, build), front=each.front) for each in notebooks]
-        summaries[operator] = summarize(operator, title_from_name(operator), sources)
+        fronts = {each.implementation: each.front for each in notebooks}
+        found = counted(project.root, operator, build, fronts)
+        for problem in found.problems:
+            note_problem(problem)
+        forward = [
+            structs.replace(source, records=[one for one in source.records if not one.wl.get("mode")])
+            for source in found.sources
+        ]
+        summaries[operator] = summarize(operator, title_from_name(operator), forward)
     return summaries
-
-
-def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:
-    """Return the records of an implementation; of each workload on a device, those of the source with the newest."""
-    committed = record_files(notebook.path.parents[1], notebook.implementation)
-    sources = [read_committed(path, notebook.operator, on_problem=note_problem) for path in committed]
-    if build is not None:
-        sources.append(notebook_records(project, build, notebook.name))
-    # By device and workload, and then by source.
-    rows = grouped(
-        ((device_of(record).slug, record.workload), (number, record))
-        for number, records in enumerate(sources)
-        for record in records
-        if not record.wl.get("mode")
-    )
-    newest = [
-        max(grouped(each).values(), key=lambda side: max(record.ts for record in side))
-        for each in rows.values()
-    ]
-    return [record for records in newest for record in records]
 
 
 def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:

@@ -33,10 +33,10 @@ from kernels_bench_tools.records.problem import (
 )
 from kernels_bench_tools.records.record import Provenance, Record, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
+from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.results.sources import whole_record
 from kernels_bench_tools.results.summary import Comparison
 from kernels_bench_tools.run.logs import public
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop

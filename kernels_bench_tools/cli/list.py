@@ -24,7 +24,6 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.records.code import has_other_code
-from kernels_bench_tools.records.codec import read_committed
 from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.model import HUB_DEVICES, ModelTasks, read_model_tasks
 from kernels_bench_tools.records.record import Record, Status
@@ -74,7 +73,7 @@ def list_notebooks(
     for problem in (problem for notebook in notebooks for problem in notebook.problems):
         note(str(problem))
     if records:
-        rows = list(find_coverage(notebooks))
+        rows = list(find_coverage(project.root, notebooks))
         known = sorted({row["device"] for row in rows})
         if device and device not in known:
             hint = did_you_mean(device, known, f"Devices with records: {', '.join(known)}" if known else "")
@@ -103,29 +102,33 @@ def list_notebooks(
         _print_list(listed, others)
 
 
-def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[dict[str, Any]]:
+def find_coverage(root: Path, notebooks: Iterable[Notebook]) -> Iterator[dict[str, Any]]:
     """Yield the committed records of each implementation on a device, in a mode, for a workload set.
 
     What is recorded of another implementation of the operator only is yielded with no rows. Records that apply to all
     workloads have no set; ``stale`` is whether the code changed since, ``others`` how many workloads cannot be ranked.
     """
     from kernels_bench_tools.results.compare import by_workload, merge  # and numpy
+    from kernels_bench_tools.results.counted import counted
 
     def selection(record: Record) -> tuple[str, str, str]:
         """Return what is measured together: a device's slug, a mode and a workload set."""
         view = view_of(record.wl)
         return record.device.slug if record.device else "", view.mode or FORWARD, view.set
 
-    recorded: dict[Path, dict[tuple[str, tuple[str, str, str]], list[Record]]] = {}
+    recorded: dict[str, dict[tuple[str, tuple[str, str, str]], list[Record]]] = {}
     for notebook in notebooks:
-        name, folder = notebook.implementation, notebook.path.parents[1]
-        if folder not in recorded:
-            recorded[folder] = grouped(
-                ((path.stem, selection(record)), record)
-                for path in record_files(folder)
-                for record in read_committed(path, notebook.operator, on_problem=note_problem)
+        name, operator = notebook.implementation, notebook.operator
+        if operator not in recorded:
+            found = counted(root, operator)
+            for problem in found.problems:
+                note_problem(problem)
+            recorded[operator] = grouped(
+                ((source.implementation, selection(record)), record)
+                for source in found.sources
+                for record in source.records
             )
-        known = recorded[folder]
+        known = recorded[operator]
         complete = {device for stem, (device, _, workloads) in known if stem == name and not workloads}
         for device, mode, workload_set in sorted({each for _, each in known}):
             records = known.get((name, (device, mode, workload_set)), [])

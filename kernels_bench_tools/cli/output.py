@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,6 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import BuildRun, CellRun
-from kernels_bench_tools.records.codec import read_records
-from kernels_bench_tools.records.committed import Owner, cell_owner
-from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.text import few, plural, visible, wrapped
 
@@ -139,17 +136,12 @@ def _outcome(cell: CellRun) -> str:
     return ": ".join(filter(None, (cell.status.label, cell.counts)))
 
 
-def cell_records(project: Project, cell: CellRun, owner: Owner) -> Iterator[Record]:
-    """Yield the records that a cell wrote, in all its processes; those that are not of ``owner`` on stderr."""
-    for name, path in cell.artifacts.items():
-        if name.endswith(".jsonl") and not is_plain(project.root / path):
-            yield from read_records(project.root / path, name, note_problem, owner)
-
-
 def notebook_records(project: Project, build: BuildRun, path: str) -> list[Record]:
-    owner = cell_owner(path, build.device)
-    cells = (cell for notebook in build.notebooks if notebook.path == path for cell in notebook.cells)
-    return [record for cell in cells for record in cell_records(project, cell, owner)]
+    """Return the records of a notebook's cells in a build; lines that are none are printed on stderr."""
+    from kernels_bench_tools.results.counted import notebook_sources  # and numpy
+
+    sources = notebook_sources(project.root, build, path, note_problem)
+    return [record for source in sources for record in source.records]
 
 
 def count_processes(records: Iterable[Record]) -> int:

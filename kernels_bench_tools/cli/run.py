@@ -19,10 +19,10 @@ from kernels_bench_tools.cli.gate import measure_versions
 from kernels_bench_tools.cli.importing import import_hf
 from kernels_bench_tools.cli.output import (
     cell_data,
-    cell_records,
     count_processes,
     finish,
     note,
+    note_problem,
     notebook_records,
     print_heading,
     print_json,
@@ -38,12 +38,11 @@ from kernels_bench_tools.notebooks.document import Notebook, read_notebook, surv
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
 from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
-from kernels_bench_tools.records.committed import cell_owner
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
+from kernels_bench_tools.results.counted import Source, notebook_sources
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.text import (
@@ -162,8 +161,14 @@ class CellResult:
         return operator_of(self.entry.path) if is_implementation(self.entry.path) else ""
 
     @cached_property
-    def records(self) -> list[Record]:
-        return list(cell_records(self.project, self.cell, cell_owner(self.entry.path, self.result.device)))
+    def source(self) -> Source:
+        """The records of the cell, in all its processes."""
+        found = notebook_sources(self.project.root, self.result, self.entry.path, note_problem)
+        return next((one for one in found if one.cell == self.cell.id), Source(records=[]))
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self.source.records
 
     @cached_property
     def comparisons(self) -> tuple[str, list[Comparison]]:
@@ -192,15 +197,7 @@ def _print_results(cells: Sequence[CellResult]) -> None:
         if not operator or len({result.entry.path for result in group}) == 1:
             single += group
             continue
-        sources = []
-        for result in group:
-            records, cell = result.records, result.cell
-            if not records and cell.status is not Status.OK:  # the others print something else
-                assert cell.status is not None
-                stem = PurePosixPath(result.entry.path).stem
-                records = [whole_record(stem, cell.status, cell.reason, result.result.device)]
-            if records:
-                sources.append(Source(records=records, front=result.entry.front))
+        sources = [result.source for result in group if result.records]  # the others print something else
         summary = summarize(operator, title_from_name(operator.rpartition("/")[2]), sources)
         print(visible(text_table(summary, terminal_width())))
     for result in single:

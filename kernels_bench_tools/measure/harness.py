@@ -18,8 +18,8 @@ import msgspec
 import torch
 
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.environment import since_process_start_ms, torch_device
+from kernels_bench_tools.measure.judge.candidate import Candidate
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.remote import announce, serve, wait_for_turn
 from kernels_bench_tools.measure.modes import start_autograd

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kernels_bench_tools.measure.candidate import Candidate, Description
 from kernels_bench_tools.measure.device.environment import describe_affinity, describe_device
 from kernels_bench_tools.measure.drawn_sets import with_drawn_sets
+from kernels_bench_tools.measure.judge.candidate import Candidate, Description
 from kernels_bench_tools.measure.judge.guard import PACKAGES, TRUST
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import in_mode

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.correctness.check import (
     Case,
     ChangedInputsError,
@@ -39,6 +38,8 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
+from kernels_bench_tools.measure.judge.batches import Batches
+from kernels_bench_tools.measure.judge.candidate import PROCESS_SEEDS, Candidate, Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after, how_to_change
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
 from kernels_bench_tools.measure.modes import changing, in_mode
@@ -55,9 +56,7 @@ from kernels_bench_tools.measure.operator import (
     tensors_of,
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import (
     WARM_CALLS,

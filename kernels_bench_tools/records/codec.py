@@ -7,18 +7,17 @@ them in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
-from kernels_bench_tools.records.committed import Owner, read_unlinked
-from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked
 from kernels_bench_tools.records.foreign import decode_foreign
 from kernels_bench_tools.records.record import (
     REJECTING,
@@ -55,18 +54,12 @@ _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
 
 
-class RecordHead(msgspec.Struct, kw_only=True):
-    """The fields that identify a record's process; the others are skipped, which decodes three times faster."""
-
-    ts: str = ""
-    run: str = ""
-    impl: str = ""
+class _Head(msgspec.Struct):
     schema: int = 0
-    device: Device | None = None
 
 
 _RECORD = msgspec.json.Decoder(Record)
-_HEAD = msgspec.json.Decoder(RecordHead)
+_HEAD = msgspec.json.Decoder(_Head)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -86,8 +79,7 @@ def read_records(
     try:
         data = read_unlinked(path)
     except OSError as error:
-        what = f"cannot be read ({error.strerror})"
-        (on_problem or refuse)(RecordError(where, what, "A JSONL file of records, and no link"))
+        (on_problem or refuse)(_unreadable(where, error))
         return []
     return decode_records(data, where, on_problem, owner)
 
@@ -133,19 +125,39 @@ def decode_records(
     return list(records.values())
 
 
-def read_committed(
-    path: Path, operator: str, where: str = "", on_problem: Callable[[RecordError], None] | None = None
-) -> list[Record]:
-    """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, checked against the path; see :func:`read_records`."""
-    return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
+class _Decoded(NamedTuple):
+    data: bytes
+    records: Sequence[Record]
+    problems: Sequence[RecordError]
 
 
-def read_effects(
-    path: Path, where: str = "", on_problem: Callable[[RecordError], None] | None = None
-) -> list[Record]:
-    """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, checked against the path; see :func:`read_records`."""
-    owner = Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
-    return read_records(path, where, on_problem, owner)
+_decoded: dict[Path, _Decoded] = {}
+
+
+def read_committed(root: Path, path: Path, on_problem: Callable[[RecordError], None]) -> Sequence[Record]:
+    """Return the records of a committed file of a project, checked against its path; see :func:`read_records`.
+
+    A file is decoded once, until its content changes: many pages and tables show the same records.
+    """
+    where = path.relative_to(root).as_posix()
+    try:
+        data = read_unlinked(path)
+    except OSError as error:
+        on_problem(_unreadable(where, error))
+        return ()
+    known = _decoded.get(path)
+    if known is None or known.data != data:
+        problems: list[RecordError] = []
+        records = decode_records(data, where, problems.append, owner_of(where))
+        known = _decoded[path] = _Decoded(data, tuple(records), problems)
+    for problem in known.problems:
+        on_problem(problem)
+    return known.records
+
+
+def _unreadable(where: str, error: OSError) -> RecordError:
+    what = f"cannot be read ({error.strerror})"
+    return RecordError(where, what, "A JSONL file of records that is not a link")
 
 
 def refuse(error: RecordError) -> None:
@@ -155,17 +167,6 @@ def refuse(error: RecordError) -> None:
 
 def ignore(_: RecordError) -> None:
     """Do nothing: for readers of records whose problems are reported elsewhere."""
-
-
-def read_heads(path: Path) -> Iterator[RecordHead]:
-    """Yield the head of each record of a file that can be read; see :func:`share_fields` for fields that are empty."""
-    try:
-        data = read_unlinked(path)
-    except OSError:
-        return
-    for line in data.splitlines():
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            yield _HEAD.decode(line)
 
 
 def valid_lines(path: Path) -> bytes:

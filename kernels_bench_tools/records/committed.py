@@ -98,6 +98,22 @@ def cell_owner(notebook: str, device: Device) -> Owner:
     return Owner(operator_of(notebook), PurePosixPath(notebook).stem, devices, device)
 
 
+def owner_of(path: str) -> Owner | None:
+    """Return whose records a committed file has, given its path in a project; None for any other file.
+
+    >>> owner_of("rotary/results/records/nvidia-h200/torch_rotary.jsonl")[:3]
+    ('rotary', 'torch_rotary', ['nvidia-h200'])
+    """
+    parts = PurePosixPath(path).parts
+    if not path.endswith(".jsonl"):
+        return None
+    if len(parts) > 4 and parts[-4:-2] == (RESULTS, _RECORDS):
+        return Owner("/".join(parts[:-4]), PurePosixPath(path).stem, [parts[-2]])
+    if len(parts) == 4 and parts[0] == EFFECTS:
+        return Owner("", PurePosixPath(path).stem, [parts[1]], model=parts[2])
+    return None
+
+
 def record_file(operator: Path, device: str, implementation: str) -> Path:
     """Return the committed file of an implementation, in the operator's folder."""
     return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"

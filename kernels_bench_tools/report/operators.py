@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.records.build import CellRun, NotebookRun
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.committed import is_linked, record_files
 from kernels_bench_tools.records.device import Device
@@ -31,6 +32,9 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import KINDS, SitePaths, device_page, page_path, results_page
 from kernels_bench_tools.results.tables import DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.results.counted import Counted
 
 LATENCY = "latency.svg"
 _NAMES = re.compile(r"^!\[(operators|family):([^\]\n]*)\]", re.MULTILINE)
@@ -74,6 +78,8 @@ class Implementation:
 
 @dataclass(frozen=True)
 class OperatorReport:
+    root: Path
+    build: BuildRun
     folder: str
     title: str
     description: str
@@ -89,6 +95,13 @@ class OperatorReport:
     """Whether the summary is an artifact of a combine cell; otherwise it was made from the records."""
     problem: str
     """Why there is no summary; empty if there is one."""
+
+    @cached_property
+    def counted(self) -> Counted:
+        """Its records, which are read for pages that show more of them than the summary has."""
+        from kernels_bench_tools.results.counted import counted  # and numpy
+
+        return counted(self.root, self.folder, self.build)
 
     @property
     def page(self) -> str:
@@ -210,7 +223,7 @@ def notebook_title(notebook: NotebookRun) -> str:
 def find_operators(
     root: Path,
     paths: SitePaths,
-    notebooks: Sequence[NotebookRun],
+    build: BuildRun,
     summaries: Mapping[str, Summary] | None = None,
 ) -> list[OperatorReport]:
     """Return the operators, which are the folders with implementations or results.
@@ -220,12 +233,10 @@ def find_operators(
     by title.
     """
     summaries = summaries or {}
-    ordered = sorted(notebooks, key=lambda notebook: notebook.path)
+    ordered = sorted(build.notebooks, key=lambda notebook: notebook.path)
     by_path = {notebook.path: notebook for notebook in ordered}
     found = [
-        _operator(
-            root, paths, folder, by_path.get(posixpath.join(folder, "index.md")), own, summaries.get(folder)
-        )
+        _operator(root, paths, build, folder, own, summaries.get(folder))
         for folder, own in grouped((operator_of(notebook.path), notebook) for notebook in ordered).items()
         if folder
     ]
@@ -298,11 +309,13 @@ def unknown_names(
 def _operator(
     root: Path,
     paths: SitePaths,
+    build: BuildRun,
     folder: str,
-    index: NotebookRun | None,
     notebooks: Sequence[NotebookRun],
     of_records: Summary | None,
 ) -> OperatorReport:
+    own = posixpath.join(folder, "index.md")
+    index = next((notebook for notebook in build.notebooks if notebook.path == own), None)
     implementations = [one for one in notebooks if is_implementation(one.path)]
     combined = [one for one in notebooks if one not in implementations]
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
@@ -322,6 +335,8 @@ def _operator(
     committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
     return OperatorReport(
+        root=root,
+        build=build,
         folder=folder,
         title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
         description=index.front.description if index else "",

@@ -14,9 +14,8 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records.build import BuildRun, NotebookRun
-from kernels_bench_tools.records.codec import read_committed, read_effects, read_records
-from kernels_bench_tools.records.committed import EFFECTS, cell_owner
-from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.codec import read_committed
+from kernels_bench_tools.records.committed import EFFECTS
 from kernels_bench_tools.records.model import HUB_DEVICES, model_and_framework
 from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.records.record import REJECTING, Flag, Regime, Status
@@ -43,7 +42,7 @@ from kernels_bench_tools.results.tables import (
     ViewRow,
     baseline_title,
     charts,
-    device_details,
+    details_of,
     failure_groups,
     measured_peaks,
     measured_rows,
@@ -379,10 +378,7 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         devices=measured,
         absent=[one[0].name for one in found if one not in measured],
         titles={row.implementation: row.title for _, row in operator.rows},
-        details=device_details(
-            [file for file in operator.record_files if file.stem == name],
-            [one.file for one in views.artifacts if one.suffix == "jsonl"],
-        ),
+        details={slug: details_of(own) for slug, own in operator.counted.of(name).items()},
         effects=_measured_in(site, page, operator, name),
         commands=commands,
         history=site.history.charts(operator.folder, name) if site.history else {},
@@ -580,14 +576,9 @@ def _record_problems(site: Site) -> list[RecordError]:
     """Return an error for each line of record files that is no record, or does not belong in its file."""
     found: list[RecordError] = []
     for operator in site.operators:
-        for file in sorted([*operator.record_files, *operator.refused_files]):
-            read_committed(file, operator.folder, file.relative_to(site.root).as_posix(), found.append)
+        found += operator.counted.problems
     for file in site.effects.files:
-        read_effects(file, file.relative_to(site.root).as_posix(), found.append)
-    for one in site.artifacts:
-        if one.suffix == "jsonl" and one.exists and operator_of(one.notebook) and not is_plain(one.file):
-            owner = cell_owner(one.notebook, site.build.device)
-            read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
+        read_committed(site.root, file, found.append)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,7 @@ import msgspec
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.records.build import BuildRun, NotebookRun
 from kernels_bench_tools.records.code import installed_version
-from kernels_bench_tools.records.codec import read_heads
-from kernels_bench_tools.records.foreign import is_plain
+from kernels_bench_tools.records.codec import encode_record, share_fields
 from kernels_bench_tools.records.selfcheck import find_selfchecks, read_selfchecks
 from kernels_bench_tools.records.summary import Report, Summary
 from kernels_bench_tools.report import pages, paths
@@ -114,7 +114,7 @@ def publish(
     """
     folder = output if isinstance(output, OutputFolder) else OutputFolder(output)
     site_paths = paths.SitePaths(build.notebooks)
-    operators = find_operators(root, site_paths, build.notebooks, summaries)
+    operators = find_operators(root, site_paths, build, summaries)
     artifacts = [
         found for notebook in build.notebooks for found in notebook_artifacts(root, site_paths, notebook)
     ]
@@ -240,7 +240,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
                 key,
                 partial(pages.front_charts, site, operator),
             )
-        found[paths.operator_records(operator.folder)] = key, partial(_joined_records, site, operator)
+        found[paths.operator_records(operator.folder)] = key, partial(_joined_records, operator)
         for kind, path in operator.further_pages.items():
             found[path] = key, partial(pages.operator_page, site, operator, kind)
         for notebook in operator.combined:
@@ -289,18 +289,8 @@ def _report_json(site: Site) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
 
 
-def _joined_records(site: Site, operator: OperatorReport) -> bytes:
-    """Return all records of an operator's summary, as JSON lines.
-
-    Records of this build replace the committed ones of the same implementation and device, as in the summary.
-    """
-    own = [
-        artifact.file
-        for notebook in operator.implementations
-        for artifact in notebook_artifacts(site.root, site.paths, notebook)
-        if artifact.suffix == "jsonl" and artifact.exists and not is_plain(artifact.file)
-    ]
-    now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
-    committed = [file for file in operator.record_files if (file.stem, file.parent.name) not in now]
-    contents = (read_file(file) for file in [*own, *committed])
-    return b"".join(data if not data or data.endswith(b"\n") else data + b"\n" for data in contents)
+def _joined_records(operator: OperatorReport) -> bytes:
+    """Return the records that count of an operator, as JSON lines."""
+    names = {name for device in operator.counted.devices for name in device.implementations}
+    records = (of_device for name in sorted(names) for of_device in operator.counted.of(name).values())
+    return b"".join(encode_record(one) for one in share_fields(chain.from_iterable(records)))

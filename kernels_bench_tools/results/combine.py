@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.file_io import write_atomically, write_struct
-from kernels_bench_tools.records.codec import read_records
-from kernels_bench_tools.records.committed import Owner, cell_owner, is_committed
-from kernels_bench_tools.records.foreign import is_plain
-from kernels_bench_tools.records.notebook import operator_of
-from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
+from kernels_bench_tools.records.request import NEEDS_VARIABLE, Needs
 from kernels_bench_tools.records.summary import Summary
+from kernels_bench_tools.results.counted import Ended, cell_sources, committed_sources
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import chart_files
-from kernels_bench_tools.results.sources import Source, whole_record
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import title_from_name
 
@@ -49,16 +43,27 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     # The folder above the notebook's, or its own where there is none above.
     folders = PurePosixPath(needs.notebook).parts[:-1]
     operator = operator or "/".join(folders[:-1] or folders) or PurePosixPath(needs.notebook).stem
-    sources = cell_sources(needs, note)
-    folder = operator_of(needs.notebook)
-    for file in sorted(needs.files):
-        # Messages are published, and this machine's paths mean nothing there.
-        path, project = Path(file), needs.project
-        name = path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
-        owner = Owner(folder, path.stem, [path.parent.name]) if is_committed(path) else None
-        sources.append(Source(records=read_records(path, name, note, owner)))
+    cells = [
+        Ended(
+            notebook=need.notebook,
+            cell=need.cell,
+            front=need.front,
+            status=need.status,
+            reason=need.reason,
+            files=sorted(Path(need.directory).rglob("*.jsonl")),
+        )
+        for need in needs.cells
+    ]
+    sources = cell_sources(cells, needs.device, note)
+    sources += committed_sources(Path(needs.project), sorted(map(Path, needs.files)), note)
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources, pairs=True)
-    pages = {record.impl: source.page for source in sources if source.page for record in source.records}
+    start = PurePosixPath(needs.notebook).parent
+    pages = {
+        record.impl: posixpath.relpath(PurePosixPath(source.notebook).with_suffix(".html"), start)
+        for source in sources
+        if source.notebook
+        for record in source.records
+    }
     for chart in chart_files():
         before = Path(needs.previous, f"{chart}.svg")
         known = before.read_bytes() if needs.previous and before.is_file() else b""
@@ -69,12 +74,6 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     drawn = ", ".join(f"{chart}.svg" for chart in chart_files())
     print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
-
-
-def cell_sources(needs: Needs, on_problem: Callable[[RecordError], None]) -> list[Source]:
-    """Return the records of the needed cells, a source for each; ``on_problem`` is called for lines that are none."""
-    cells = Counter(need.notebook for need in needs.cells)
-    return [_cell_source(need, needs, on_problem, shared=cells[need.notebook] > 1) for need in needs.cells]
 
 
 def read_needs(caller: str) -> Needs:
@@ -91,37 +90,3 @@ def read_needs(caller: str) -> Needs:
         raise KbtError(
             os.environ[NEEDS_VARIABLE], f"cannot be read: {error}", "The file that kbt writes for this cell"
         ) from error
-
-
-def _cell_source(
-    need: Need, needs: Needs, on_problem: Callable[[RecordError], None], *, shared: bool
-) -> Source:
-    """Return the records of a cell; without readable ones, a record of how it ended."""
-    notebook = PurePosixPath(need.notebook)
-    # Cells of one notebook cannot all have its title and id.
-    front = msgspec.structs.replace(need.front, title="") if shared else need.front
-    own = f"{notebook.stem}_{need.cell}" if shared else notebook.stem
-    files = [path for path in sorted(Path(need.directory).glob("*.jsonl")) if not is_plain(path)]
-    owner = cell_owner(need.notebook, needs.device)
-    records: list[Record] = []
-    unreadable = ""
-    for path in files:
-        problems: list[RecordError] = []
-        records += read_records(path, f"{need.notebook} {path.name}", problems.append, owner)
-        for error in problems:
-            on_problem(error)
-            unreadable = f"{path.name} {error.what}"
-    for at, record in enumerate(records):
-        impl, origin = own if record.impl == notebook.stem else record.impl, record.provenance
-        if not record.schema:  # of another harness, which does not know the notebook
-            origin = msgspec.structs.replace(origin, notebook=need.notebook, cell=need.cell)
-        records[at] = msgspec.structs.replace(record, impl=impl, provenance=origin)
-    status, reason = need.status, need.reason
-    if status is Status.OK and not records:
-        status, reason = Status.INVALID, unreadable or "wrote no records"
-    if status is not Status.OK and all(record.workload for record in records):
-        implementation = records[0].impl if records else own
-        records.append(whole_record(implementation, status, reason, needs.device))
-    start = PurePosixPath(needs.notebook).parent
-    page = posixpath.relpath(notebook.with_suffix(".html"), start)
-    return Source(records=records, front=front, page=page, measured_now=True)

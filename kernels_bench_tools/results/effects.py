@@ -15,7 +15,7 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.records.codec import ignore, read_effects
+from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import MODEL_LEVEL, model_and_framework, phase_sizes
@@ -142,9 +142,9 @@ class EffectSummary(msgspec.Struct, kw_only=True):
         return any(set(self.digests.get(name, ())) - {""} - cells for name, cells in now.items() if cells)
 
 
-def read_effect(path: Path) -> EffectSummary | None:
-    """Return the summary of a file of :func:`read_effects`; None if no line of it can be used."""
-    records = read_effects(path, on_problem=ignore)
+def read_effect(root: Path, path: Path) -> EffectSummary | None:
+    """Return the summary of a file of effects of a project; None if no line of it can be used."""
+    records = read_committed(root, path, ignore)
     measured = [(record, record.effect) for record in records if record.effect]
     first = next((record for record, _ in measured), records[0] if records else None)
     if first is None or first.device is None:
@@ -276,6 +276,8 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
 class Effects:
     """The committed effects of a project, which are read and drawn only for pages that show them."""
 
+    root: Path = Path()
+    """The project's folder."""
     files: Sequence[Path] = ()
 
     def files_of(self, model: str) -> list[Path]:
@@ -298,7 +300,7 @@ class Effects:
 
     @cached_property
     def _summaries(self) -> dict[Path, EffectSummary | None]:
-        return {file: read_effect(file) for file in self.files}
+        return {file: read_effect(self.root, file) for file in self.files}
 
 
 @dataclass(frozen=True)

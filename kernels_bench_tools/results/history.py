@@ -27,7 +27,7 @@ from kernels_bench_tools.git import Commit, Repository
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.codec import decode_records, ignore
-from kernels_bench_tools.records.committed import Owner, read_unlinked, record_files
+from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked, record_files
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS, is_implementation, operator_of
 from kernels_bench_tools.records.outcome import WORST_LAST
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status, device_of
@@ -379,7 +379,7 @@ def read_history(repository: Repository, paths: Collection[str]) -> list[Step]:
     files: dict[str, list[tuple[Commit, str]]] = {}
     for commit in repository.log(*paths) if paths else ():
         for path, content in commit.files.items():
-            if content and owner_of(path):
+            if content and _owner(path):
                 files.setdefault(path, []).append((commit, content))
     contents = repository.read([content for found in files.values() for _, content in found])
     rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
@@ -399,7 +399,7 @@ def _versions(
     path: str, versions: Sequence[tuple[Commit, str]], contents: Iterator[bytes]
 ) -> dict[RowName, list[Version]]:
     """Return the measurements of each row of a file, oldest first."""
-    owner, known = owner_of(path), dict[bytes, Record]()
+    owner, known = _owner(path), dict[bytes, Record]()
     assert owner is not None
     # By the runs that measured it: a commit that writes other fields of the same measurement corrects them.
     found: dict[str, dict[tuple[tuple[str, int], ...], Version]] = {}
@@ -496,14 +496,6 @@ class History:
             if len(marks) > 1:
                 found.setdefault(row.device, {})[row.workload] = marks
         return found
-
-
-def owner_of(path: str) -> Owner | None:
-    """Return whose records a file of a repository has; None if it is not in a folder of records."""
-    parts = PurePosixPath(path).parts
-    if len(parts) < 5 or parts[-4:-2] != (RESULTS, "records") or not path.endswith(".jsonl"):
-        return None
-    return Owner("/".join(parts[:-4]), PurePosixPath(path).stem, [parts[-2]])
 
 
 def read_report(path: Path) -> Report:
@@ -609,7 +601,7 @@ def _read_state(place: Place, repository: Repository | None, name: str) -> _Stat
     found = {
         path: content
         for path, content in repository.files(repository.resolve(name)).items()
-        if owner_of(path) or (path.endswith(".md") and is_implementation(path))
+        if _owner(path) or (path.endswith(".md") and is_implementation(path))
     }
     return _State(dict(zip(found, repository.read([*found.values()]), strict=True)))
 
@@ -618,13 +610,19 @@ def _state(root: Path, files: Iterable[Path]) -> _State:
     return _State({one.relative_to(root).as_posix(): read_unlinked(one) for one in sorted(files)})
 
 
+def _owner(path: str) -> Owner | None:
+    """Return whose records a file has; None for any other file, such as one of effects."""
+    owner = owner_of(path)
+    return owner if owner and not owner.model else None
+
+
 def _rows_of_files(
     files: Mapping[str, bytes], equal: Collection[str], on_problem: Callable[[RecordError], None]
 ) -> dict[RowName, Version]:
     """Return the rows in files of records, without those of the files that are ``equal`` on both sides."""
     rows: dict[RowName, Version] = {}
     for path, data in files.items():
-        owner = owner_of(path)
+        owner = _owner(path)
         is_new = path.endswith(".jsonl") and path not in equal
         records = decode_records(data, path, on_problem, owner) if is_new else []
         own = grouped(((one.op, one.impl, device_of(one).slug), one) for one in records)

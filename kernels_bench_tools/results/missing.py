@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,13 +10,9 @@ import msgspec
 
 from kernels_bench_tools.file_io import find_struct, write_struct
 from kernels_bench_tools.records.build import BuildRun, NotebookRun
-from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.foreign import is_plain
-from kernels_bench_tools.records.notebook import RESULTS, FrontMatter, is_implementation, operator_of
-from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.request import Need, Needs
+from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.text import grouped, title_from_name
 
@@ -49,8 +45,7 @@ def missing_summaries(
             key = f"{program} {_key(root, operator, build.device, measuring)}"
             known = before.operators.get(operator)
             if known is None or known.key != key:
-                needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
-                known = _Stored(key, _summary(root, operator, needs, measuring))
+                known = _Stored(key, _summary(root, operator, build))
             after.operators[operator] = known
             if known.summary and (known.summary.devices or known.summary.drawn):
                 found[operator] = known.summary
@@ -78,35 +73,12 @@ def _key(root: Path, operator: str, device: Device, notebooks: Sequence[Notebook
     return sha256(msgspec.json.encode(made)).hexdigest()
 
 
-def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:
-    needs.cells = [need for notebook in notebooks for need in _needs(root, notebook)]
-    committed = record_files(root / operator)
-    if not needs.cells and not committed:
-        return None
+def _summary(root: Path, operator: str, build: BuildRun) -> Summary | None:
     # Loads numpy, which other builds do not need.
-    from kernels_bench_tools.results.combine import cell_sources
-    from kernels_bench_tools.results.sources import Source
+    from kernels_bench_tools.results.counted import counted
     from kernels_bench_tools.results.summary import summarize
 
-    fronts: Mapping[str, FrontMatter] = {Path(notebook.path).stem: notebook.front for notebook in notebooks}
-    sources = [
-        Source(records=read_committed(path, operator, "", ignore), front=fronts.get(path.stem))
-        for path in committed
-    ]
-    title = title_from_name(operator.rpartition("/")[2])
-    return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
-
-
-def _needs(root: Path, notebook: NotebookRun) -> Iterator[Need]:
-    for cell in notebook.cells:
-        path = next((path for name, path in cell.artifacts.items() if name.endswith(".jsonl")), "")
-        if path and cell.status is not None and not is_plain(root / path):
-            yield Need(
-                notebook=notebook.path,
-                cell=cell.id,
-                front=notebook.front,
-                # How its process failed is among the records.
-                status=Status.OK if cell.workloads else cell.status,
-                reason="" if cell.workloads else cell.reason,
-                directory=str((root / path).parent),
-            )
+    found = counted(root, operator, build)
+    if not any(source.records for source in found.sources):
+        return None
+    return summarize(operator, title_from_name(operator.rpartition("/")[2]), found.sources)

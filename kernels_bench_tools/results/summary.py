@@ -37,8 +37,8 @@ from kernels_bench_tools.results.compare import (
     limitation_of,
     merge,
 )
+from kernels_bench_tools.results.counted import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
-from kernels_bench_tools.results.sources import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.views import (
     DRAWN,
     View,
@@ -307,11 +307,13 @@ def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bo
         for record in records
     )
     groups = {name: list(dict.fromkeys(view.group for view in _views(by_name[name]))) for name in by_name}
-    order = group_order(groups.values())
     made: list[DeviceSummary] = []
     drawn: list[DeviceSummary] = []
     for found in devices:
         here = found.implementations
+        own = {name: list(dict.fromkeys(view.group for view in _views(here[name]))) for name in here}
+        # Of this device alone, or what was measured on another one would change the headline of this one.
+        order = group_order(own.values())
         measured = {view for records in here.values() for view in _views(records)}
         shown = {name: _views_of(records, groups[name], measured) for name, records in here.items()}
         views = {

@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log2
-from pathlib import Path
 from statistics import median
 
-from kernels_bench_tools.records.codec import ignore, read_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import CONFIGS, model_files
 from kernels_bench_tools.records.record import Environment, FirstCall, Flag, Record, Status
@@ -327,30 +325,14 @@ class Details:
     """Clocks, power, temperature and sentinels, as name and text."""
 
 
-def device_details(committed: Iterable[Path], made: Iterable[Path]) -> dict[str, Details]:
-    """Return the details of an implementation by the slug of the device.
-
-    On each device, records that this build ``made`` replace ``committed`` ones, as in the summary. Lines that are no records are skipped.
-    """
-    return {slug: _details(found) for slug, found in (_by_device(committed) | _by_device(made)).items()}
-
-
-def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
-    # Records without a device are of an older format, which has none of the details.
-    return grouped(
-        (record.device.slug, record)
-        for file in files
-        for record in read_records(file, on_problem=ignore)
-        if record.lat_ms is not None and record.device is not None
-    )
-
-
 def _span(values: Iterable[float], unit: str) -> str:
     known = [value for value in values if value]
     return f"{' to '.join(dict.fromkeys(f'{value:.4g}' for value in (min(known), max(known))))} {unit}"
 
 
-def _details(records: Sequence[Record]) -> Details:
+def details_of(records: Iterable[Record]) -> Details:
+    """Return what the records of an implementation on a device tell besides its results."""
+    records = [record for record in records if record.lat_ms is not None]
     calls = grouped(
         (record.workload, record.first_call) for record in records if record.first_call is not None
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern, matches
-from kernels_bench_tools.records.codec import ignore, read_heads, read_records, valid_lines, write_records
+from kernels_bench_tools.records.codec import ignore, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.outcome import Outcome, outcome_of
@@ -240,7 +240,11 @@ def add_failure(
         path = folder / output
     if path.is_file() and is_plain(path):
         return
-    runs = (head.run for head in read_heads(path) if head.run)
+    runs = (
+        record.run
+        for record in (read_records(path, on_problem=ignore) if path.is_file() else ())
+        if record.run
+    )
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         run=next(runs, None) or uuid.uuid4().hex,

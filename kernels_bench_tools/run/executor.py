@@ -19,6 +19,14 @@ from typing import Protocol
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.measure.judge.messages import Ended, Job
+from kernels_bench_tools.measure.judge.runner import (
+    Judge,
+    JudgedProcess,
+    Turn,
+    find_packages,
+    judge_script,
+    other_package,
+)
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
@@ -54,14 +62,6 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import hide_paths, public
-from kernels_bench_tools.run.process.judge import (
-    Judge,
-    JudgedProcess,
-    Turn,
-    find_packages,
-    judge_script,
-    other_package,
-)
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress

@@ -16,13 +16,13 @@ from statistics import median
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.measure.judge.runner import Turn
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult, process_key
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.cell_outputs import flag_records, merge_processes, read_outcome, read_times
-from kernels_bench_tools.run.process.judge import Turn
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 

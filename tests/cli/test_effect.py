@@ -13,7 +13,7 @@ from tiny_configs import HUGGINGFACE
 from kernels_bench_tools.models.config import config_digest, config_from_huggingface
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.codec import read_effects, read_records
+from kernels_bench_tools.records.codec import read_committed, read_records, refuse
 from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.results.effects import read_effect
 
@@ -91,7 +91,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model(project: Path) 
     (file,) = project.glob(f"effects/*/{name}/*.jsonl")
     assert file.name == "rms_norm--mine.jsonl"
     (measured,) = project.glob(".kbt/**/artifacts/**/rms_norm.jsonl")
-    assert without_samples(read_effects(file)) == without_samples(read_records(measured))
+    assert without_samples(read_committed(project, file, refuse)) == without_samples(read_records(measured))
     other = file.read_text().splitlines()[0].replace('"impl":"mine"', '"impl":"other"')
     file.write_text(f"{file.read_text()}{other}\n{{\n")
     done = run_kbt(project, "check")
@@ -133,15 +133,17 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     (file,) = project.glob("effects/*/*/*.jsonl")
     assert re.fullmatch("snapshot-[0-9a-f]{6}", file.parent.name)
     assert file.name == "rms_norm--mine+activation--other.jsonl"
-    assert len(read_effects(file)) == len(rows)
+    assert len(read_committed(project, file, refuse)) == len(rows)
 
     def is_stale() -> bool:
         digests = read_notebook(find_project(project), other).digests
-        return read_effect(file).has_other_code({"activation/other": {*digests.values()}})
+        return read_effect(project, file).has_other_code({"activation/other": {*digests.values()}})
 
     other.write_text(f"{other.read_text()}Prose.\n".replace("import torch", "import torch  # a comment"))
     assert not is_stale()
-    other.write_text(other.read_text().replace("sigmoid(gate) *", "sigmoid(gate) * 1 *"))  # in the imported cell
+    other.write_text(
+        other.read_text().replace("sigmoid(gate) *", "sigmoid(gate) * 1 *")
+    )  # in the imported cell
     assert is_stale()
 
 

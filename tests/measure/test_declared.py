@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.judge.batches import Batches
+from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets
-from kernels_bench_tools.measure.timing.batches import Batches
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.operators.rotary import reference as rotate
 from kernels_bench_tools.records.record import REJECTING, Flag, Record, Status
 

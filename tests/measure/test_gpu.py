@@ -17,11 +17,11 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.judge.batches import PICKED, Batches
+from kernels_bench_tools.measure.judge.candidate import TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import cache_bytes
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls, measure_sustained

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.judge.candidate import Candidate
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession

@@ -215,7 +215,11 @@ def test_the_call_style_of_kernels_benchmarks_works(capsys: pytest.CaptureFixtur
     ("arguments", "context", "message"),
     [
         ({"workloads": "huge"}, {}, "has no workload set 'huge'"),
-        ({}, {"request": Request(workloads="wide")}, "has no workload set 'wide'"),  # a build for sets of other operators
+        (
+            {},
+            {"request": Request(workloads="wide")},
+            "has no workload set 'wide'",
+        ),  # a build for sets of other operators
         ({"function": None}, {}, "has no implementation"),
         ({"kernels": "("}, {}, "is not a regular expression"),
         ({"operator": 3}, {}, r"run_benchmark\(operator=...\): is of type int\. Expected: The name of an"),

@@ -23,16 +23,15 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.judge import bindings as bindings_module
+from kernels_bench_tools.measure.judge import candidate as calls_module
 from kernels_bench_tools.measure.judge import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
 from kernels_bench_tools.measure.judge.bindings import Bindings
+from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import copy_elsewhere, fingerprint, same_bits
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.timing import calls as calls_module
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 

@@ -17,10 +17,10 @@ from torch.nn import Linear, functional
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.inputs import same_choice
+from kernels_bench_tools.measure.judge.candidate import TimedCalls
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")

@@ -12,12 +12,12 @@ from builds import measured_latency
 from torch import Tensor
 
 from kernels_bench_tools.measure import trial
+from kernels_bench_tools.measure.judge.batches import Batches
+from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing import queue
-from kernels_bench_tools.measure.timing.batches import Batches
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.measure import TimingResult, back_to_back
 from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
 from kernels_bench_tools.records.record import Flag, Quantities, Timing

@@ -13,14 +13,15 @@ import torch
 from builds import measured_latency
 from norms import LAYER_NORM, torch_layer_norm
 
+from kernels_bench_tools.measure.judge import candidate as calls
+from kernels_bench_tools.measure.judge.batches import PICKED, Batches
+from kernels_bench_tools.measure.judge.candidate import TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing import caches as rotation
-from kernels_bench_tools.measure.timing import calls, cpu
+from kernels_bench_tools.measure.timing import cpu
 from kernels_bench_tools.measure.timing import measure as measuring
-from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting
 from kernels_bench_tools.measure.timing.measure import (
     TimingResult,

@@ -10,8 +10,8 @@ from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
+from kernels_bench_tools.measure.judge import candidate as candidate_module
 from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
 from kernels_bench_tools.measure.operator import Inputs, built_in_modules, find_operator
 from kernels_bench_tools.measure.trial import decide

@@ -32,7 +32,9 @@ def stale_implementations() -> set[str]:
         notebook = read_notebook(project, path)
         for records in path.parent.parent.glob(f"results/records/*/{path.stem}.jsonl"):
             measured = [record.provenance for record in read_records(records) if record.outcome.ran]
-            assert all(provenance.code_digest and provenance.cell in notebook.digests for provenance in measured), records
+            assert all(
+                provenance.code_digest and provenance.cell in notebook.digests for provenance in measured
+            ), records
             if any(has_other_code(provenance, notebook.digests) for provenance in measured):
                 stale.add(f"{notebook.operator}/{notebook.implementation}")
     return stale

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.records.codec import read_committed, read_effects, write_records
+from kernels_bench_tools.records.codec import read_committed, refuse, write_records
 from kernels_bench_tools.records.committed import effect_file
 from kernels_bench_tools.records.record import Failure, Record, Status
 
@@ -47,24 +47,26 @@ def file(tmp_path: Path) -> Path:
         (with_effect(calls=0), "Expected `int` >= 1"),
     ],
 )
-def test_a_line_of_something_else_costs_itself_only(file: Path, record: Record, problem: str) -> None:
+def test_a_line_of_something_else_costs_itself_only(
+    file: Path, tmp_path: Path, record: Record, problem: str
+) -> None:
     write_records(file, [GOOD, record, FAILED])
     problems: list[RecordError] = []
 
-    found = read_effects(file, "mine.jsonl", problems.append)
+    found = read_committed(tmp_path, file, problems.append)
 
-    assert found == [GOOD, FAILED]
+    assert [*found] == [GOOD, FAILED]
     (error,) = problems
-    assert str(error).startswith("mine.jsonl:2: ")
+    assert str(error).startswith(f"{file.relative_to(tmp_path)}:2: ")
     assert problem in str(error)
 
 
 def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "records" / "nvidia-h200" / "mine.jsonl"
+    path = tmp_path / "rms_norm/results/records/nvidia-h200/mine.jsonl"
     write_records(path, [GOOD])
     problems: list[RecordError] = []
 
-    assert read_committed(path, "rms_norm", "", problems.append) == []
+    assert not read_committed(tmp_path, path, problems.append)
     assert "whose records are in effects/" in str(problems[0])
 
 
@@ -77,7 +79,7 @@ def test_a_link_is_not_read_or_written(file: Path, tmp_path: Path, above: int) -
     link.symlink_to(outside / link.relative_to(tmp_path))
     problems: list[RecordError] = []
 
-    assert read_effects(file, "", problems.append) == []
+    assert not read_committed(tmp_path, file, problems.append)
     assert "symbolic link" in str(problems[0])
     with pytest.raises(RecordError, match="symbolic link"):
         keep_records(find_project(tmp_path), {file: [GOOD]})
@@ -93,7 +95,7 @@ def test_phases_that_were_measured_again_are_replaced_and_others_kept(file: Path
 
     found = [
         (one.effect.phase, one.effect.module, one.lat_ms.p50)
-        for one in read_effects(file)
+        for one in read_committed(tmp_path, file, refuse)
         if one.effect and one.lat_ms
     ]
     assert found == [("decode-32", "eager", 2.0), ("prefill-8", "eager", 2.0), ("decode-1", "eager", 3.0)]
@@ -112,4 +114,4 @@ def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
     why = ": measured with fewer layers or in fewer processes than before (remove the file to replace it)"
     assert fewer.endswith(why)
     assert again.endswith(why)
-    assert [one.effect.layers for one in read_effects(file) if one.effect] == [0]
+    assert [one.effect.layers for one in read_committed(tmp_path, file, refuse) if one.effect] == [0]

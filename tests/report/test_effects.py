@@ -76,7 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # As of cells that this machine cannot run: reasons, and no workload.
     view = DeviceSummary(device=H200, workloads=[], rows=[])
     nothing = {"rms_norm": Summary(operator="rms_norm", title="RMS Norm", devices=[view])}
-    publish(root, run, root / "site", summaries=nothing, effects=Effects(effect_files(root)))
+    publish(root, run, root / "site", summaries=nothing, effects=Effects(root, effect_files(root)))
     return root / "site"
 
 

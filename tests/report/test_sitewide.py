@@ -7,10 +7,13 @@ import pytest
 from builds import notebook_run
 from history import make_repository, rows
 from jsonschema import Draft202012Validator
+from made_records import record
 from markup import text_of
 from projects import run_kbt
 
 from kernels_bench_tools.records.build import Prose
+from kernels_bench_tools.records.codec import read_records, write_records
+from kernels_bench_tools.records.committed import record_file
 from kernels_bench_tools.records.record import Flag, Regime, Status
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.report.paths import KINDS, is_generated, page_path, results_page
@@ -110,14 +113,14 @@ def test_the_front_page_has_operators_in_the_order_given_and_one_family_over_all
 
 
 def test_all_records_of_an_operator_are_one_download(sample, find_flaws):
-    committed = sample.root / "layer_norm/results/records/nvidia-h200"
-    committed.mkdir(parents=True)
-    (committed / "triton_layer_norm.jsonl").write_text('{"impl": "triton_layer_norm", "old": 1}\n')
-    (committed / "gone_layer_norm.jsonl").write_text('{"impl": "gone_layer_norm"}')
+    for name in ("triton_layer_norm", "gone_layer_norm"):
+        file = record_file(sample.root / "layer_norm", "nvidia-h200", name)
+        write_records(file, [record(name, 9.0, op="layer_norm", wl={"name": "N2048_D4096"})])
     sample.publish()
-    lines = (sample.root / "site/layer_norm/results/records.jsonl").read_text().splitlines()
-    names = [json.loads(line)["impl"] for line in lines]
-    # Records of this build replace committed ones of the same implementation and device.
+    records = read_records(sample.root / "site/layer_norm/results/records.jsonl")
+    names = [one.impl for one in records]
+    # Records of this build replace committed ones of the same workload and device.
+    assert [one.impl for one in records if one.lat_ms.p50 == 9.0] == ["gone_layer_norm"]
     assert sorted(names) == sorted(
         [
             "gone_layer_norm",

@@ -5,7 +5,7 @@ from devices import EPYC
 from made_records import source
 
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 
 
 @pytest.fixture

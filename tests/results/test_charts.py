@@ -15,8 +15,8 @@ from kernels_bench_tools.chart import figure
 from kernels_bench_tools.chart.figure import chart_svg, shows
 from kernels_bench_tools.chart.palette import FAMILIES, assign_styles
 from kernels_bench_tools.records.record import Regime, Roofline, Status
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.metrics import chart_files
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -20,9 +20,9 @@ from kernels_bench_tools.results.choose import (
     read_axes,
     unmeasured,
 )
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.history import RowName
 from kernels_bench_tools.results.models import model_shares
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 H200 = "nvidia-h200"

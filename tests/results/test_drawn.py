@@ -10,8 +10,8 @@ from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.choose import Measurements, choose, nearest
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 H200 = "nvidia-h200"

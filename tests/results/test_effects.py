@@ -71,7 +71,7 @@ def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> No
 )
 def test_effects_on_the_front_page_are_those_that_were_recorded(operator: str, implementation: str) -> None:
     folder = ROOT / "effects" / "nvidia-h200" / "llama-3.1-8b"
-    effect = read_effect(folder / f"{operator}--{implementation}.jsonl")
+    effect = read_effect(ROOT, folder / f"{operator}--{implementation}.jsonl")
     assert effect is not None
     recorded = {row.effect.phase: row.speedup for row in effect.rows if row.effect.module == "device"}
     rows = [

@@ -6,9 +6,9 @@ from made_records import record, source
 
 from kernels_bench_tools.records.record import Flag, Quantities, Regime, Roofline, Status, Timing
 from kernels_bench_tools.records.summary import Point
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import LATENCY
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 
 SEED = (

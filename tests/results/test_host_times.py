@@ -8,7 +8,7 @@ from made_records import record, source
 
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.records.record import Quantities, Timing
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
 

@@ -9,9 +9,9 @@ from made_records import record
 
 from kernels_bench_tools.chart.figure import chart_svg
 from kernels_bench_tools.results import metrics
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import Metric
-from kernels_bench_tools.results.sources import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.results.tables import charts
 

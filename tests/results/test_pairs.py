@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.summary import Pair, Verdict
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import reversed_pair, summarize
 
 FIRST = {"ceilings": {"read": 4337.0}, "ts": "2026-11-20T10:00:00Z"}

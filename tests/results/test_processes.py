@@ -12,7 +12,7 @@ from kernels_bench_tools.records.record import (
 )
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import by_workload, compare, samples
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
 

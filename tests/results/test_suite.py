@@ -15,7 +15,7 @@ from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Regime, Roofline, Status
 from kernels_bench_tools.records.request import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.records.summary import Summary
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.suite import (
     NOT_MEASURED,
     Suite,

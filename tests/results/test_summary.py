@@ -14,7 +14,7 @@ from kernels_bench_tools.records.record import (
     device_of,
 )
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import compare_records, summarize
 
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
@@ -247,16 +247,25 @@ def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own():
     ]
 
 
-def test_this_build_replaces_what_was_committed_for_the_same_device():
+def test_workloads_of_this_build_replace_committed_ones_of_the_same_device():
     committed = [
-        source("ours", [0.9, 0.9], measured_now=False, ts="2027-01-01"),
+        source("ours", [0.9, 0.8], measured_now=False, ts="2027-01-01"),
         source("ours", [5.0], measured_now=False, device=EPYC),
     ]
 
     summary = summarize("op", "Op", [*committed, source("ours", [0.1])])
 
-    assert [point.p50_ms for point in rows_of(summary, 0)["ours"].points] == [0.1]
+    assert [point.p50_ms for point in rows_of(summary, 0)["ours"].points] == [0.1, 0.8]
     assert [point.p50_ms for point in rows_of(summary, 1)["ours"].points] == [5.0]
+
+
+def test_a_cell_of_this_build_that_crashed_has_no_times_of_committed_records():
+    committed = source("ours", [0.9, 0.8], measured_now=False, ts="2027-01-01")
+    base = source("base", [0.5, 0.5])
+
+    row = rows_of(summarize("op", "Op", [committed, base, source("ours", status=Status.CRASHED)]))["ours"]
+
+    assert [point.status for point in row.points] == [Status.CRASHED] * 2
 
 
 def test_an_implementation_whose_notebook_is_gone_keeps_its_row():

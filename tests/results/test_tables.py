@@ -1,55 +1,38 @@
 """What tables show besides rows: first calls, conditions and typical times."""
 
-from pathlib import Path
-
 import pytest
 from made_records import record as made_record
 
-from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.device import cuda_device
 from kernels_bench_tools.records.record import Clocks, FirstCall, Record, Status
 from kernels_bench_tools.records.summary import Point, Row
-from kernels_bench_tools.results.tables import device_details, typical
+from kernels_bench_tools.results.tables import details_of, typical
 
-GPU, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
+GPU = cuda_device("NVIDIA H200")
 
 
 def record(device, process=0, **more) -> Record:
     return made_record("mine", 1.0, wl={"name": "w"}, device=device, process=process, **more)
 
 
-def commit(root: Path, *records: Record) -> None:
-    write_records(root / "op/results/records" / records[0].device.slug / "mine.jsonl", records)
-
-
-def committed(root: Path) -> list[Path]:
-    return sorted((root / "op/results/records").glob("*/mine.jsonl"))
-
-
-def test_committed_records_are_used_for_devices_without_records_of_this_build(tmp_path):
-    commit(tmp_path, record(OTHER, first_call=FirstCall(first_ms=5)))
+def test_first_calls_are_those_of_the_process_with_the_median_time():
     calls = [FirstCall(first_ms=ms) for ms in (900, 5, 7)]
-    made = tmp_path / "cache/op.jsonl"
-    write_records(made, [record(GPU, number, first_call=call) for number, call in enumerate(calls)])
 
-    found = device_details(committed(tmp_path), [made])
+    found = details_of([record(GPU, number, first_call=call) for number, call in enumerate(calls)])
 
-    assert {slug: one.first_calls["w"].first_ms for slug, one in found.items()} == {
-        OTHER.slug: 5,
-        GPU.slug: 7,
-    }
+    assert found.first_calls["w"].first_ms == 7
 
 
-def test_conditions_span_the_processes(tmp_path):
+def test_conditions_span_the_processes():
     clocks = [
         Clocks(sm_mhz=1980, power_w=300.0),
         Clocks(sm_mhz=1755, power_w=700.0, throttle=["SW_POWER_CAP"], other_processes=1),
     ]
     sentinels = [{"copy": [0.50 + number / 100, 0.51]} for number in range(2)]
     found = zip(clocks, sentinels, strict=True)
-    commit(tmp_path, *(record(GPU, n, clocks=one, sentinels=ms) for n, (one, ms) in enumerate(found)))
+    records = [record(GPU, n, clocks=one, sentinels=ms) for n, (one, ms) in enumerate(found)]
 
-    conditions = dict(device_details(committed(tmp_path), [])[GPU.slug].conditions)
+    conditions = dict(details_of(records).conditions)
 
     assert conditions == {
         "SM clock": "1755 to 1980 MHz",

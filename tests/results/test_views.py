@@ -4,7 +4,7 @@ from made_records import record, source
 
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict, WorkloadSummary
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.results.views import View, in_order, labels, titles_and_keys, workload_summary
 
@@ -132,13 +132,17 @@ def test_a_crash_is_reported_in_the_views_that_were_not_reached(made):
     assert told == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-@pytest.mark.parametrize("status", [Status.ABSENT, Status.ERROR])
-def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, status):
-    waiting = {"status": status, "reason": "r"}
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, ran):
+    def waiting(name):
+        failed = {"status": Status.ERROR, "reason": "r"}
+        not_run = Source(records=[], implementation=name, measured_now=True, unmeasured=EPYC)
+        return made(name, whole=failed, device=EPYC) if ran else not_run
+
     sources = [
         made("base", {("", "default", ""): 0.1}),
-        made("base", whole=waiting, device=EPYC),
-        made("new", whole=waiting, device=EPYC),
+        waiting("base"),
+        waiting("new"),
         made("hub", whole=NO_CARD, device=EPYC),
     ]
 
@@ -146,8 +150,22 @@ def test_a_device_on_which_nothing_was_measured_yet_is_not_listed(made, status):
 
     found = {view.device.slug: {row.implementation for row in view.rows} for view in summary.devices}
     everything = {"base", "hub", "new"}
-    here = {} if status is Status.ABSENT else {"amd-epyc-2-cores": everything}
+    here = {} if not ran else {"amd-epyc-2-cores": everything}
     assert found == {"nvidia-h200": everything} | here
+
+
+def test_what_was_measured_on_another_device_does_not_change_the_first_view_of_a_device(made):
+    committed = [made("gelu", {("GELU", "", ""): 0.1}), made("swiglu", {("SwiGLU", "", ""): 0.1})]
+    local = [made(name, {("SwiGLU", "", ""): 9.0}, device=EPYC) for name in ("swiglu", "other", "third")]
+
+    views = [
+        view.view
+        for sources in (committed, committed + local)
+        for view in summarize("x", "X", sources).devices
+        if view.device.slug == "nvidia-h200"
+    ]
+
+    assert views == ["GELU", "SwiGLU"] * 2
 
 
 def test_views_with_similar_titles_have_different_keys():

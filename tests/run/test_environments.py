@@ -11,6 +11,7 @@ import pytest
 from projects import NO_COPY, contents
 from workspace import make_wheel
 
+from kernels_bench_tools.measure.judge import runner as judge
 from kernels_bench_tools.measure.judge.process import OlderFiles
 from kernels_bench_tools.notebooks.header import needs_old_python, read_header
 from kernels_bench_tools.notebooks.survey import cell_problems, survey_project
@@ -18,7 +19,6 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, import_paths
 from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
-from kernels_bench_tools.run.process import judge
 from kernels_bench_tools.text import words
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'

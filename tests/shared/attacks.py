@@ -23,16 +23,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import harness
-from kernels_bench_tools.measure.candidate import Called, Candidate
 from kernels_bench_tools.measure.correctness import compare
+from kernels_bench_tools.measure.judge import candidate as calls  # noqa: F401 - cells use it
+from kernels_bench_tools.measure.judge import candidate as candidate_module
 from kernels_bench_tools.measure.judge import changing_inputs, memory, remote
+from kernels_bench_tools.measure.judge.candidate import Called, Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import CallError, Operator, Tolerance
-from kernels_bench_tools.measure.timing import calls  # noqa: F401 - cells use it
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.operators.layer_norm import OPERATOR
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.records.request import CellContext

@@ -75,7 +75,7 @@ def write_site(folder: Path) -> Path:
         environment="uv",
         notebooks=runs,
     )
-    publish(ROOT, build, folder / "site", effects=Effects(effect_files(ROOT)))
+    publish(ROOT, build, folder / "site", effects=Effects(ROOT, effect_files(ROOT)))
     return folder / "site"
 
 

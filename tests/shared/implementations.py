@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import (
     Operator,
@@ -25,7 +25,6 @@ from kernels_bench_tools.measure.operator import (
     find_operator,
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.records.request import Request
 

@@ -10,7 +10,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import CacheState, Failure, Latency, Record, Status, Timer, Work
 from kernels_bench_tools.records.summary import Row, Summary
-from kernels_bench_tools.results.sources import Source
+from kernels_bench_tools.results.counted import Source
 
 SHAPES = ((2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192))
 

@@ -26,10 +26,10 @@ import msgspec
 import torch
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.judge.candidate import Description
 from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd

@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.candidate import Candidate
+from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
-from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
 from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
 from kernels_bench_tools.records.record import Failure, Record, Status

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, mean_watts, summarize_clocks
+from kernels_bench_tools.measure.judge.batches import Batches
+from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.timing.batches import Batches
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import CoreWaits, away_from
 from kernels_bench_tools.measure.timing.cuda import QUEUE
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry

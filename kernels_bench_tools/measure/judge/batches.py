@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.judge.changing_inputs import new_change
 from kernels_bench_tools.measure.judge.memory import same_bits
 from kernels_bench_tools.measure.operator import CallError, tensors_of
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.cpu import counted_waits
 from kernels_bench_tools.measure.timing.queue import NoQueueError
 from kernels_bench_tools.measure.timing.sampling import Call
