@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 
 from kernels_bench_tools.errors import KbtError, Unsupported
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
-from kernels_bench_tools.hub.resolve import ResolvedKernel, ResolveOptions, resolve
-from kernels_bench_tools.hub.status import HubError, HubStatus, classify, missing_package
+from kernels_bench_tools.hub.resolve import ResolvedKernel, Resolver
+from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.records.record import HubKernel
 
 SWITCH = "USE_HUB_KERNELS"
@@ -48,29 +48,6 @@ def get_kernel(
             an ``Unsupported``: inside ``load`` of ``run_benchmark`` it becomes records with this reason.
         KbtError: The reference, or another argument, is wrong.
     """
-    chosen, options = prepare(reference, version, revision, trust, backend)
-    try:
-        module = _load(chosen, options)
-    except (Unsupported, KbtError):
-        raise
-    except Exception as error:
-        raise classify(error, chosen.name, HubStatus.IMPORT_FAILED) from error
-    return _select(module, chosen)
-
-
-def loaded_kernels() -> list[HubKernel]:
-    """Return the kernels that :func:`get_kernel` has loaded in this process, including their dependencies."""
-    return [kernel.info for kernel in _loaded.values()]
-
-
-def prepare(
-    reference: str,
-    version: int | None,
-    revision: str | None,
-    trust: Sequence[str],
-    backend: str | None = None,
-) -> tuple[KernelReference, ResolveOptions]:
-    """Return the reference, and how to resolve it; the arguments are those of :func:`get_kernel`."""
     parsed = parse_reference(reference, version, revision)
     if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
         expected = 'a list such as ["org", "org/repo"]'
@@ -78,16 +55,17 @@ def prepare(
     if reason := switched_off():
         raise HubError(HubStatus.DISABLED, reason)
     try:
-        import kernels
-    except ModuleNotFoundError as error:
-        raise missing_package(error.name) from error
-    except Exception as error:  # invalid values of its environment variables
-        raise classify(error, "the package 'kernels'", HubStatus.IMPORT_FAILED) from error
-    if kernels.__version__.rpartition(".")[0] != KERNELS:
-        reason = f"kernels {kernels.__version__} is installed, and get_kernel needs {KERNELS}"
-        raise HubError(HubStatus.KERNELS_TOO_OLD, reason)
-    # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
-    return parsed, ResolveOptions(trust, backend or (None if _finds_device() else "cpu"))
+        module = _load(parsed, trust, backend)
+    except (Unsupported, KbtError):
+        raise
+    except Exception as error:
+        raise classify(error, parsed.name, HubStatus.IMPORT_FAILED) from error
+    return _select(module, parsed)
+
+
+def loaded_kernels() -> list[HubKernel]:
+    """Return the kernels that :func:`get_kernel` has loaded in this process, including their dependencies."""
+    return [kernel.info for kernel in _loaded.values()]
 
 
 def switched_off() -> str:
@@ -96,34 +74,28 @@ def switched_off() -> str:
     return f"hub kernels are switched off ({SWITCH}={switch})" if switch.upper() in OFF_VALUES else ""
 
 
-def dependency_reference(kernel: Any) -> KernelReference:
-    """Return the reference for a ``kernels.KernelDependency`` in a build's metadata."""
-    pin = kernel.version
-    return parse_reference(kernel.repo_id, getattr(pin, "version", None), getattr(pin, "revision", None))
-
-
-def _finds_device() -> bool:
-    """Return whether torch has a device here that is no CPU."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise missing_package(error.name) from error
-
-    kinds = (getattr(torch, kind, None) for kind in ("cuda", "xpu", "mps", "npu"))
-    return any(getattr(kind, "is_available", bool)() for kind in kinds)
-
-
-def _load(reference: KernelReference, options: ResolveOptions) -> Any:
+def _load(reference: KernelReference, trust: Sequence[str], backend: str | None) -> Any:
     """Resolve a kernel and its dependencies, and return its module."""
+    import kernels
+    import torch
+
+    if kernels.__version__.rpartition(".")[0] != KERNELS:
+        reason = f"kernels {kernels.__version__} is installed, and get_kernel needs {KERNELS}"
+        raise HubError(HubStatus.KERNELS_TOO_OLD, reason)
+
     from kernels._rust import KernelDependency, KernelVersion
     from kernels.hf_hub import _get_hf_api
     from kernels.load import get_kernel_with_resolver
     from kernels.validate import AllValidator, ArchValidator, default_metadata_validators
 
-    resolver = _Resolver(reference, options)
+    # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
+    kinds = (getattr(torch, kind, None) for kind in ("cuda", "xpu", "mps", "npu"))
+    if not any(getattr(kind, "is_available", bool)() for kind in kinds):
+        backend = backend or "cpu"
+    resolver = Resolver(reference, trust, backend, _loaded)
     module = get_kernel_with_resolver(
         api=_get_hf_api(),
-        backend=options.backend,
+        backend=backend,
         kernel=KernelDependency(repo_id=reference.name, version=KernelVersion.Version(0)),
         resolver=resolver,
         # The architecture is checked before the import: a build for another GPU can end the process.
@@ -131,27 +103,6 @@ def _load(reference: KernelReference, options: ResolveOptions) -> Any:
     )
     _loaded.update({kernel.build.variant_path: kernel for kernel in resolver.found})
     return module
-
-
-@dataclass
-class _Resolver:
-    """A resolver for ``kernels`` that finds a kernel and its dependencies by :func:`resolve`."""
-
-    root: KernelReference
-    options: ResolveOptions
-    found: list[ResolvedKernel] = field(default_factory=list)
-
-    def resolve(self, *, api: Any, backend: str | None, kernel: Any) -> Any:  # noqa: ARG002
-        """Return a build on this disk; the first call is for the requested kernel."""
-        found = resolve(dependency_reference(kernel) if self.found else self.root, self.options)
-        name = found.build.metadata.id
-        # The imports inside a second build with the same id would get the modules of the first one.
-        path = found.build.variant_path
-        if any(one.build.metadata.id == name and folder != path for folder, one in _loaded.items()):
-            reason = f"another build called {name} is loaded in this process; compare them in two notebooks"
-            raise HubError(HubStatus.IMPORT_FAILED, reason)
-        self.found.append(found)
-        return found.build
 
 
 def _select(module: Any, reference: KernelReference) -> Any:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import find_struct, read_file
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
+from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
     Answer,
     cached_commit,
     cached_names,
     check_files,
-    check_source,
     choose_build,
-    describe_source_build,
     digest_build,
     find_answer,
     read_source_build,
@@ -33,25 +32,14 @@ from kernels_bench_tools.records.request import NEEDS_VARIABLE, Needs
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-    from kernels._rust import KernelDependency, KernelLocks
     from kernels.resolver import LocalKernel
 
 ALLOW_LIST = "allow-list"
 OVERRIDES = "LOCAL_KERNELS"
 """``org/repo=folder:org/repo2=folder2``, as ``kernels`` reads it."""
 _NO_ANSWER = {HubStatus.HUB_UNREACHABLE, HubStatus.HUB_ERROR}
-
-
-@dataclass(frozen=True)
-class ResolveOptions:
-    """Settings that apply to a kernel and its dependencies."""
-
-    trust: Sequence[str] = ()
-    """Publishers or kernels to load although the hub does not list the publisher as trusted."""
-    backend: str | None = None
-
-    def allows(self, repo: str) -> bool:
-        return repo in self.trust or repo.partition("/")[0] in self.trust
+_LOCAL = Answer(pin="", commit="", trusted="local")
+"""What is known of a build that was not downloaded."""
 
 
 class ResolvedKernel(NamedTuple):
@@ -61,51 +49,168 @@ class ResolvedKernel(NamedTuple):
     info: HubKernel
 
 
-def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
-    """Return the build that ``reference`` means here, with its files checked."""
-    if folder := _override(reference):
-        return _from_folder(reference, folder, options)
-    lock = find_lock(_base_folder())
-    if lock and (entry := read_locks(lock).get(dependency_of(reference))):
-        return _from_lock(reference, entry.commit, options)
-    if local := _from_source_build(reference, options):
-        return local
-    earlier = find_answer(reference.repo, reference.pin) if reference.is_fixed else None
-    found = _from_known(reference, earlier, "cache", options) if earlier else None
-    return found or _from_hub(reference, options)
+@dataclass
+class Resolver:
+    """Finds the builds of a kernel and of its dependencies here. ``kernels`` calls :meth:`resolve`."""
 
+    reference: KernelReference
+    """The requested kernel."""
+    trust: Sequence[str]
+    """Publishers or kernels to load although the hub does not list the publisher as trusted."""
+    backend: str | None
+    loaded: Mapping[Path, ResolvedKernel]
+    """What this process has loaded, by the folder of the build."""
+    found: list[ResolvedKernel] = field(default_factory=list)
 
-def dependency_of(reference: KernelReference) -> KernelDependency:
-    """Return a version or revision of a kernel as ``kernels`` names it."""
-    from kernels._rust import KernelDependency, KernelVersion
+    def resolve(self, *, api: Any, backend: str | None, kernel: Any) -> LocalKernel:  # noqa: ARG002
+        """Return the build of a ``kernels.KernelDependency``; the first one stands for the requested kernel."""
+        reference, pin = self.reference, kernel.version
+        if self.found:
+            version, revision = getattr(pin, "version", None), getattr(pin, "revision", None)
+            reference = parse_reference(kernel.repo_id, version, revision)
+        found = self._find(reference)
+        name, path = found.build.metadata.id, found.build.variant_path
+        # The imports inside a second build with the same id would get the modules of the first one.
+        if any(one.build.metadata.id == name and folder != path for folder, one in self.loaded.items()):
+            reason = f"another build called {name} is loaded in this process; compare them in two notebooks"
+            raise HubError(HubStatus.IMPORT_FAILED, reason)
+        self.found.append(found)
+        return found.build
 
-    if reference.version is None:
-        return KernelDependency(reference.repo, KernelVersion.Revision(reference.revision))
-    return KernelDependency(reference.repo, KernelVersion.Version(reference.version))
+    def _find(self, reference: KernelReference) -> ResolvedKernel:
+        """Return the build that ``reference`` means here, with its files checked."""
+        if folder := _override(reference):
+            return self._from_folder(reference, folder)
+        if commit := _locked_commit(reference):
+            return self._from_lock(reference, commit)
+        if local := self._from_source_build(reference):
+            return local
+        earlier = find_answer(reference.repo, reference.pin) if reference.is_fixed else None
+        found = self._from_known(reference, earlier, "cache") if earlier else None
+        return found or self._from_hub(reference)
 
+    def _from_folder(self, reference: KernelReference, folder: Path) -> ResolvedKernel:
+        if not folder.is_dir():
+            where, what = f"get_kernel({reference.text!r})", f"there is no folder {folder}"
+            raise KbtError(where, what, "a kernel's folder")
+        build = choose_build(folder, reference.repo or reference.folder, self.backend)
+        found = _checked(reference, build, "override", _LOCAL)
+        if reference.version not in (None, build.metadata.version):
+            note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
+            found.info.notes.append(note)
+        return found
 
-def read_locks(path: Path) -> KernelLocks:
-    """Read a lock file as ``kernels lock`` writes it; a ``KbtError`` states why it cannot be read."""
-    from kernels._rust import KernelLocks
+    def _from_source_build(self, reference: KernelReference) -> ResolvedKernel | None:
+        """Return what ``kbt hub build`` made of the kernel, or None if it built no such version.
 
-    remedy = "Write it with `kernels lock`"
-    try:
-        return KernelLocks.from_json(read_file(path).decode())
-    except OSError as error:
-        raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
-    except ValueError as error:
-        raise KbtError(str(path), f"is not a lock file of kernels ({error})", "", remedy) from None
+        A source build that cannot be used is an error: a run must not use the hub's build in one process only.
+        """
+        builds = builds_folder(_base_folder())
+        folder = builds / reference.repo
+        if not folder.is_dir():
+            return None
+        if reference.repo not in described_builds(builds):
+            reason = f"the source build of {reference.repo} is not finished; run `kbt hub build` again"
+            raise HubError(HubStatus.CACHE_INCOMPLETE, reason)
+        build = choose_build(folder, reference.repo, self.backend)
+        version, made = build.metadata.version, read_source_build(build)
+        same = (
+            made is not None and len(reference.revision) >= 7 and made.commit.startswith(reference.revision)
+        )
+        if not same and (version is None or version != reference.version):
+            return None
+        return _checked(reference, build, "override", _LOCAL)
 
+    def _from_lock(self, reference: KernelReference, commit: str) -> ResolvedKernel:
+        known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
+        if found := self._from_known(reference, known, "lock"):
+            return found
+        if _is_offline():
+            reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
+            raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
+        build, answer = self._download(parse_reference(reference.repo, revision=commit))
+        return _checked(reference, build, "lock", answer)
 
-def resolve_on_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
-    """Return what ``reference`` means on the hub now, regardless of lock and cache."""
-    if _is_offline():
-        raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
-    try:
-        build, answer = _download(reference, options)
-    except Exception as error:
-        raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
-    return _checked(reference, build, "hub", answer)
+    def _from_known(self, reference: KernelReference, known: Answer, origin: str) -> ResolvedKernel | None:
+        """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
+        if known.trusted == ALLOW_LIST and not self._allows(reference.repo):
+            publisher = reference.repo.partition("/")[0]
+            reason = (
+                f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it"
+            )
+            raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
+        if snapshot_folder(reference.repo, known.commit).is_dir():
+            try:
+                return self._from_snapshot(reference, known, origin)
+            except HubError as error:
+                # The hub may supply missing files, or a build for another torch; changed files are an error.
+                if error.status is HubStatus.FILES_CHANGED or _is_offline():
+                    raise
+        return None
+
+    def _from_hub(self, reference: KernelReference) -> ResolvedKernel:
+        """Return the hub's answer; if it does not answer, what the cache has."""
+        if _is_offline():
+            return self._from_cache(reference, "the hub is switched off (HF_HUB_OFFLINE)")
+        try:
+            build, answer = self._download(reference)
+        except HubError as error:
+            if error.status not in _NO_ANSWER:
+                raise
+            try:
+                return self._from_cache(reference, f"the hub did not answer: {error.reason}")
+            except HubError as second:
+                if second.status is HubStatus.FILES_CHANGED:
+                    raise
+                raise error from second
+        return _checked(reference, build, "hub", answer)
+
+    def _from_cache(self, reference: KernelReference, why: str) -> ResolvedKernel:
+        """Return the build in the cache, with a note that states why the hub was not used."""
+        if not (commit := cached_commit(reference)):
+            there = ", ".join(sorted(cached_names(reference.repo)))
+            what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
+            raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
+        known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
+        found = self._from_snapshot(reference, known, "cache")
+        found.info.notes.append(f"taken from the local cache: {why}")
+        return found
+
+    def _from_snapshot(self, reference: KernelReference, known: Answer, origin: str) -> ResolvedKernel:
+        folder = snapshot_folder(reference.repo, known.commit)
+        return _checked(reference, choose_build(folder, reference.repo, self.backend), origin, known)
+
+    def _download(self, reference: KernelReference) -> tuple[LocalKernel, Answer]:
+        """Download the build for this system, and keep the hub's answer for later processes."""
+        from huggingface_hub import constants, get_session
+        from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
+        from kernels.resolver import resolve_hub_kernel
+
+        repo, allowed = reference.repo, self._allows(reference.repo)
+        try:
+            get_session().timeout = constants.HF_HUB_ETAG_TIMEOUT  # by default most requests have none
+            api, trusted = _get_hf_api(), [repo] if allowed else False
+            _check_trust_remote_code(repo, local_files_only=False, trust_remote_code=trusted)
+            revision = _find_commit(reference, api)
+            remote = resolve_hub_kernel(repo, api=api, backend=self.backend, revision=revision)
+            # The folder names the full commit, also where a short one was requested.
+            snapshot = remote.install(api=api).variant_path.parents[1]
+            # Chosen again from the disk, so that the checked build is the loaded one.
+            build = choose_build(snapshot, repo, self.backend)
+        except Exception as error:
+            raise classify(error, repo, HubStatus.HUB_ERROR) from error
+        answer = Answer(
+            pin=reference.pin,
+            commit=snapshot.name,
+            version=reference.version,
+            trusted=ALLOW_LIST if allowed else "publisher",
+            builds={build.variant_str: digest_build(build)},
+        )
+        save_answer(repo, answer)
+        return build, answer
+
+    def _allows(self, repo: str) -> bool:
+        return repo in self.trust or repo.partition("/")[0] in self.trust
 
 
 def _override(reference: KernelReference) -> Path | None:
@@ -121,120 +226,35 @@ def _override(reference: KernelReference) -> Path | None:
     return None
 
 
-def _from_folder(reference: KernelReference, folder: Path, options: ResolveOptions) -> ResolvedKernel:
-    if not folder.is_dir():
-        raise KbtError(f"get_kernel({reference.text!r})", f"there is no folder {folder}", "a kernel's folder")
-    build = choose_build(folder, reference.repo or reference.folder, options.backend)
-    found = _checked(reference, build, "override", None, trusted="local")
-    if reference.version not in (None, build.metadata.version):
-        note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
-        found.info.notes.append(note)
-    return found
+def _locked_commit(reference: KernelReference) -> str:
+    """Return the commit of a kernel in the project's lock, or nothing; a ``KbtError`` if the lock cannot be read."""
+    from kernels._rust import KernelDependency, KernelLocks, KernelVersion
 
-
-def _from_source_build(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel | None:
-    """Return what ``kbt hub build`` made of the kernel, or None if it built no such version.
-
-    A source build that cannot be used is an error: a run must not use the hub's build in one process only.
-    """
-    builds = builds_folder(_base_folder())
-    folder = builds / reference.repo
-    if not folder.is_dir():
-        return None
-    if reference.repo not in described_builds(builds):
-        reason = f"the source build of {reference.repo} is not finished; run `kbt hub build` again"
-        raise HubError(HubStatus.CACHE_INCOMPLETE, reason)
-    build = choose_build(folder, reference.repo, options.backend)
-    version, made = build.metadata.version, read_source_build(build)
-    same = made is not None and len(reference.revision) >= 7 and made.commit.startswith(reference.revision)
-    if not same and (version is None or version != reference.version):
-        return None
-    return _checked(reference, build, "override", None, trusted="local")
-
-
-def _from_known(
-    reference: KernelReference, known: Answer, origin: str, options: ResolveOptions
-) -> ResolvedKernel | None:
-    """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
-    if known.trusted == ALLOW_LIST and not options.allows(reference.repo):
-        publisher = reference.repo.partition("/")[0]
-        reason = f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it"
-        raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
-    if snapshot_folder(reference.repo, known.commit).is_dir():
-        try:
-            return _from_disk(reference, known.commit, origin, known, options)
-        except HubError as error:
-            # The hub may supply missing files, or a build for another torch; changed files are an error.
-            if error.status is HubStatus.FILES_CHANGED or _is_offline():
-                raise
-    return None
-
-
-def _from_lock(reference: KernelReference, commit: str, options: ResolveOptions) -> ResolvedKernel:
-    known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
-    if local := _from_known(reference, known, "lock", options):
-        return local
-    if _is_offline():
-        reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
-        raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
-    found = resolve_on_hub(parse_reference(reference.repo, revision=commit), options)
-    return _checked(reference, found.build, "lock", find_answer(reference.repo, commit), commit=commit)
-
-
-def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
-    """Return the hub's answer; if it does not answer, what the cache has."""
-    if _is_offline():
-        return _from_cache(reference, options, "the hub is switched off (HF_HUB_OFFLINE)")
+    path = find_lock(_base_folder())
+    if path is None:
+        return ""
+    what = ""
     try:
-        return resolve_on_hub(reference, options)
-    except HubError as error:
-        if error.status not in _NO_ANSWER:
-            raise
-        try:
-            return _from_cache(reference, options, f"the hub did not answer: {error.reason}")
-        except HubError as second:
-            if second.status is HubStatus.FILES_CHANGED:
-                raise
-            raise error from second
+        locks = KernelLocks.from_json(read_file(path).decode())
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+    except ValueError as error:
+        what = f"is not a lock file of kernels ({error})"
+    if what:
+        raise KbtError(str(path), what, "", "Write it with `kernels lock`")
+    version = (
+        KernelVersion.Revision(reference.revision)
+        if reference.version is None
+        else KernelVersion.Version(reference.version)
+    )
+    entry = locks.get(KernelDependency(reference.repo, version))
+    return entry.commit if entry else ""
 
 
-def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -> ResolvedKernel:
-    """Return the build in the cache, with a note that states why the hub was not used."""
-    if not (commit := cached_commit(reference)):
-        there = ", ".join(sorted(cached_names(reference.repo)))
-        what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
-        raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
-    answer = find_answer(reference.repo, reference.pin)
-    known = answer if answer is not None and answer.commit == commit else None
-    found = _from_disk(reference, commit, "cache", known, options)
-    found.info.notes.append(f"taken from the local cache: {why}")
-    return found
-
-
-def _from_disk(
-    reference: KernelReference, commit: str, origin: str, known: Answer | None, options: ResolveOptions
-) -> ResolvedKernel:
-    folder = snapshot_folder(reference.repo, commit)
-    build = choose_build(folder, reference.repo, options.backend)
-    return _checked(reference, build, origin, known, commit=commit)
-
-
-def _checked(
-    reference: KernelReference,
-    build: LocalKernel,
-    origin: str,
-    known: Answer | None,
-    *,
-    commit: str = "",
-    trusted: str = "not checked",
-) -> ResolvedKernel:
+def _checked(reference: KernelReference, build: LocalKernel, origin: str, known: Answer) -> ResolvedKernel:
     """Check a build's files against what is known of them, and describe it."""
     repo = reference.repo or reference.folder
-    digest = check_files(build, repo, known.builds.get(build.variant_str) if known else None)
-    made = read_source_build(build)
-    if made is not None:
-        check_source(made, repo)
-        origin, commit = SOURCE_BUILD, made.commit
+    digest = check_files(build, repo, known.builds.get(build.variant_str))
     # Verifying a signature needs the network; `kernels verify-signature` does it.
     signed = (build.variant_path / "metadata.json.sigstore").exists()
     provenance = build.metadata.provenance
@@ -242,16 +262,25 @@ def _checked(
         repo=repo,
         requested=reference.requested,
         origin=origin,
-        commit=known.commit if known else commit,
+        commit=known.commit,
         variant=build.variant_str,
         version=build.metadata.version,
         digest=digest,
         signature="not checked" if signed else "unsigned",
         dirty=None if provenance is None else bool(provenance.dirty),
-        trusted=(known.trusted if known else "") or trusted,
+        trusted=known.trusted or "not checked",
     )
-    if made is not None:
-        info.dirty, info.notes = made.dirty, [describe_source_build(made)]
+    if made := read_source_build(build):
+        source = Path(made.source)
+        # It would be measured under the wrong name.
+        if (source / "build.toml").is_file() and read_source(source).digest() != made.source_digest:
+            reason = f"the source of {repo} changed after it was built; run `kbt hub build` again"
+            raise HubError(HubStatus.FILES_CHANGED, reason)
+        archs = [f"sm_{arch.replace('.', '')}" for arch in made.archs]
+        note = f"built from source with {', '.join([*made.compilers, *archs, f'torch {made.torch}'])}"
+        left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
+        info.origin, info.commit, info.dirty = SOURCE_BUILD, known.commit or made.commit, made.dirty
+        info.notes.append(note + left_out)
     return ResolvedKernel(build, info)
 
 
@@ -259,33 +288,6 @@ def _is_offline() -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
-
-
-def _download(reference: KernelReference, options: ResolveOptions) -> tuple[LocalKernel, Answer]:
-    """Download the build for this system, and keep the hub's answer for later processes."""
-    from huggingface_hub import constants, get_session
-    from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
-    from kernels.resolver import resolve_hub_kernel
-
-    get_session().timeout = constants.HF_HUB_ETAG_TIMEOUT  # by default most requests have none
-    repo, api = reference.repo, _get_hf_api()
-    allowed = options.allows(repo)
-    _check_trust_remote_code(repo, local_files_only=False, trust_remote_code=[repo] if allowed else False)
-    revision = _find_commit(reference, api)
-    remote = resolve_hub_kernel(repo, api=api, backend=options.backend, revision=revision)
-    # The folder names the full commit, also where a short one was requested.
-    snapshot = remote.install(api=api).variant_path.parents[1]
-    # Chosen again from the disk, so that the checked build is the loaded one.
-    build = choose_build(snapshot, repo, options.backend)
-    answer = Answer(
-        pin=reference.pin,
-        commit=snapshot.name,
-        version=reference.version,
-        trusted=ALLOW_LIST if allowed else "publisher",
-        builds={build.variant_str: digest_build(build)},
-    )
-    save_answer(repo, answer)
-    return build, answer
 
 
 def _find_commit(reference: KernelReference, api: HfApi) -> str:

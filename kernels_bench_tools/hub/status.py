@@ -67,7 +67,7 @@ _BY_MESSAGE = {
 }
 
 
-def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
+def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
     """Return the meaning of ``error``, found in its chain of causes.
 
     The outermost message can mislead: if the hub is unreachable, ``kernels`` reports that the publisher could not
@@ -82,21 +82,7 @@ def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
         link = link.__cause__ or link.__context__
     if unreachable := [link for link in chain if _UNREACHABLE & _class_names(link)]:
         return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(unreachable[-1])}")
-    if found := _from_response(chain, repo) or _from_message(error, repo):
-        return found
-    of_hub = otherwise is HubStatus.HUB_ERROR
-    told = chain[-1] if of_hub else error
-    what = f"the hub's answer for {repo} cannot be used" if of_hub else f"{repo} does not load"
-    return HubError(otherwise, f"{what}: {type(told).__name__}: {_one_line(told)}")
-
-
-def missing_package(name: str | None, repo: str = "") -> HubError:
-    reason = f"needs the package {name!r}, which is not installed in this environment"
-    return HubError(HubStatus.MISSING_DEPENDENCY, f"{repo} {reason}".strip())
-
-
-def _from_response(chain: list[BaseException], repo: str) -> HubError | None:
-    message = str(chain[0])
+    message = str(error)
     codes = (getattr(getattr(link, "response", None), "status_code", None) for link in chain)
     code = next((code for code in codes if isinstance(code, int)), None)
     # An account that is not an organization has no page that could list it as trusted.
@@ -110,25 +96,26 @@ def _from_response(chain: list[BaseException], repo: str) -> HubError | None:
             return HubError(status, reason.format(repo=repo))
     if code is not None:
         return HubError(HubStatus.HUB_ERROR, f"the hub answered HTTP {code} for {repo}")
-    return None
-
-
-def _from_message(error: Exception, repo: str) -> HubError | None:
-    message = str(error)
     if "Cannot find a build variant" in message:
         # The message begins with a path of this machine; the reasons of each build follow.
         lines = message.partition(":\n\n")[2].splitlines()
         rejected = "; ".join(line.strip() for line in lines if line.strip())[:600]
         reason = f"no build of {repo} fits this system: {rejected}"
-        return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason if rejected else f"{repo} has no builds at all")
-    # The rest of the message is advice to switch the check off.
-    line = _one_line(error).partition(" The declared architectures can be")[0]
+        if not rejected:
+            reason = f"{repo} has no builds at all"
+        return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
     for text, (status, prefix) in _BY_MESSAGE.items():
         if text in message:
+            # The rest of the message is advice to switch the check off.
+            line = _one_line(error).partition(" The declared architectures can be")[0]
             return HubError(status, prefix.format(repo=repo) + line)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return missing_package(error.name, repo)
-    return None
+        reason = f"{repo} needs the package {error.name!r}, which is not installed in this environment"
+        return HubError(HubStatus.MISSING_DEPENDENCY, reason)
+    what = f"{repo} does not load"
+    if otherwise is HubStatus.HUB_ERROR:
+        error, what = chain[-1], f"the hub's answer for {repo} cannot be used"
+    return HubError(otherwise, f"{what}: {type(error).__name__}: {_one_line(error)}")
 
 
 def _class_names(error: BaseException) -> set[str]:

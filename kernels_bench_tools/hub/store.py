@@ -17,7 +17,6 @@ import msgspec
 
 from kernels_bench_tools.file_io import file_digest, read_file, read_struct, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
-from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.records.hub import SOURCE_BUILD_FILE, SourceBuild
 from kernels_bench_tools.text import few
@@ -67,22 +66,26 @@ def cached_commit(reference: KernelReference) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def read_answers(repo: str) -> list[Answer]:
-    """Return the hub's earlier answers for a kernel; a damaged file counts as none, since the hub can be asked again."""
-    try:
-        return msgspec.json.decode(read_file(_kernel_folder(repo) / ANSWERS), type=list[Answer])
-    except (OSError, msgspec.DecodeError):
-        return []
+def cached_names(repo: str) -> dict[str, str]:
+    """Return the branches, tags and versions (``v1``) in the cache, and their commits."""
+    named = {}
+    for answer in _read_answers(repo):
+        named[answer.pin if answer.version is None else f"v{answer.version}"] = answer.commit
+    refs = _kernel_folder(repo) / "refs"
+    for path in refs.rglob("*"):
+        if path.is_file():
+            named.setdefault(path.relative_to(refs).as_posix(), path.read_text(encoding="utf-8").strip())
+    return {name: commit for name, commit in named.items() if snapshot_folder(repo, commit).is_dir()}
 
 
 def find_answer(repo: str, pin: str) -> Answer | None:
     """Return the hub's earlier answer for a pin or a commit."""
-    return next((answer for answer in read_answers(repo) if pin in (answer.pin, answer.commit)), None)
+    return next((answer for answer in _read_answers(repo) if pin in (answer.pin, answer.commit)), None)
 
 
 def save_answer(repo: str, answer: Answer) -> None:
     """Keep an answer of the hub for later processes, if the cache is writable."""
-    answers = read_answers(repo)
+    answers = _read_answers(repo)
     for old in answers:
         if old.commit == answer.commit:
             answer.builds = {**old.builds, **answer.builds}
@@ -113,12 +116,10 @@ def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKe
 
 def digest_build(build: LocalKernel) -> BuildFiles:
     """Return the digests of a build's files as they are now."""
-    files = {}
-    for path in sorted(build.variant_path.rglob("*")):
-        name = path.relative_to(build.variant_path).as_posix()
-        if path.is_file() and not _is_bytecode(name):
-            files[name] = file_digest(path)
-    lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
+    folder = build.variant_path
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = {name: file_digest(folder / name) for name in names if not _is_bytecode(name)}
+    lines = "".join(f"{name}\0{digest}\n" for name, digest in files.items())
     return BuildFiles(digest=hashlib.sha256(lines.encode()).hexdigest(), files=files)
 
 
@@ -151,19 +152,12 @@ def read_source_build(build: LocalKernel) -> SourceBuild | None:
     return read_struct(path, SourceBuild) if path.is_file() else None
 
 
-def check_source(made: SourceBuild, repo: str) -> None:
-    """Refuse a build whose source is here and has changed since: it would be measured under the wrong name."""
-    folder = Path(made.source)
-    if (folder / "build.toml").is_file() and read_source(folder).digest() != made.source_digest:
-        reason = f"the source of {repo} changed after it was built; run `kbt hub build` again"
-        raise HubError(HubStatus.FILES_CHANGED, reason)
-
-
-def describe_source_build(made: SourceBuild) -> str:
-    """Return in one line how a build was made, for records."""
-    parts = [*made.compilers, *(f"sm_{arch.replace('.', '')}" for arch in made.archs), f"torch {made.torch}"]
-    left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
-    return f"built from source with {', '.join(parts)}{left_out}"
+def _read_answers(repo: str) -> list[Answer]:
+    """Return the hub's earlier answers for a kernel; a damaged file counts as none, since the hub can be asked again."""
+    try:
+        return msgspec.json.decode(read_file(_kernel_folder(repo) / ANSWERS), type=list[Answer])
+    except (OSError, msgspec.DecodeError):
+        return []
 
 
 def _is_bytecode(name: str) -> bool:
@@ -186,17 +180,3 @@ def _kernel_folder(repo: str) -> Path:
 
     cache = Path(os.environ.get("KERNELS_CACHE") or constants.HF_HUB_CACHE).expanduser()
     return cache / f"kernels--{repo.replace('/', '--')}"
-
-
-def cached_names(repo: str) -> dict[str, str]:
-    """Return the branches, tags and versions in the cache, and their commits."""
-    named = {}
-    for answer in read_answers(repo):
-        named[answer.pin] = answer.commit
-        if answer.version is not None:
-            named[f"v{answer.version}"] = answer.commit
-    refs = _kernel_folder(repo) / "refs"
-    for path in refs.rglob("*"):
-        if path.is_file():
-            named.setdefault(path.relative_to(refs).as_posix(), path.read_text(encoding="utf-8").strip())
-    return {name: commit for name, commit in named.items() if snapshot_folder(repo, commit).is_dir()}
