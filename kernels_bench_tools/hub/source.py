@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from kernels_bench_tools.file_io import file_digest, read_file
 from kernels_bench_tools.git import run_git
 
 EDITION = 5
-_COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
-_READ = {*_COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
+COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
+_READ = {*COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
 
 
 class Hub(msgspec.Struct, rename="kebab"):
@@ -146,14 +144,3 @@ def read_source(folder: Path) -> KernelSource:
     if file.torch is None and file.torch_noarch is None:
         raise KbtError(str(path), "has no [torch] or [torch-noarch]", "A kernel for torch")
     return KernelSource(folder.resolve(), file)
-
-
-def is_compiled(name: str) -> bool:
-    """Return whether a file in ``src`` is compiled; the others are headers."""
-    return Path(name).suffix in _COMPILED
-
-
-def is_wanted(name: str, only: Sequence[str], cuda: bool) -> bool:
-    """Return whether the patterns select a file of a component; they do not apply to C++ files of CUDA kernels."""
-    chosen = not only or any(fnmatchcase(name, pattern) for pattern in only)
-    return chosen or (cuda and Path(name).suffix != ".cu")

@@ -17,7 +17,7 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import update_file, write_atomically, write_struct
-from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
+from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
@@ -57,6 +57,7 @@ _STUBS = f"""\
 #include <stdexcept>
 #define LEFT_OUT(name) extern "C" void name() {{ throw std::runtime_error(#name " {LEFT_OUT}"); }}
 """
+_UNDEFINED = re.compile(r"undefined reference to `([^']+)'")
 _MISSING_HEADER = re.compile(r"fatal error: ([^\s:]+): No such file")
 
 
@@ -187,7 +188,9 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
 
     def link(*more: Path) -> tuple[subprocess.CompletedProcess[str], list[str]]:
         done = run_program(compilers.link_command(plan.backend, library, [*plan.objects, *more], openmp))
-        return done, missing_symbols(done.stderr)
+        # Those of Python are in the process that loads the library.
+        names = {name for name in _UNDEFINED.findall(done.stderr) if not name.lstrip("_").startswith("Py")}
+        return done, sorted(names)
 
     done, missing = link()
     if done.returncode == 0 and missing and plan.left_out:

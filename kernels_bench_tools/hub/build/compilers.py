@@ -19,7 +19,6 @@ from kernels_bench_tools.own_process import run_program
 _CXX20_SINCE = (2, 12)
 """The first torch whose headers need C++20."""
 _CUTLASS = re.compile(r"cutlass_(\d+)_(\d+)")
-_UNDEFINED = re.compile(r"undefined reference to `([^']+)'")
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)")
 
 
@@ -46,30 +45,30 @@ class Compilers:
 
     def check(self, where: str, backend: str, needed: CudaGeneral) -> None:
         """Raise a ``KbtError`` if a compiler is missing, or is not the one for this torch."""
-        version = _version_of(self.nvcc) if self.nvcc else ""
-        bounds = " to ".join(filter(None, [needed.minver, needed.maxver]))
-        fits = _number(needed.minver or "0") <= _number(self.cuda) <= _number(needed.maxver or "999")
-        major = self.cuda.partition(".")[0]
-        nvcc = f"nvcc {major} on PATH, or CUDA_HOME with its folder"
-        cuda, other = backend == "cuda", version.partition(".")[0] != major
-        for wrong, what, expected in (
-            (not self.cxx, "no C++ compiler was found", "g++, or CXX with its path"),
-            (not self.ninja, "ninja was not found", "the package ninja"),
-            (
-                cuda and not self.cuda,
-                f"torch {self.torch} was built without CUDA",
-                "A torch for CUDA, or --backend cpu",
-            ),
-            (cuda and not self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
-            (cuda and other, f"nvcc {version} does not fit torch's CUDA {self.cuda}", nvcc),
-            (
-                cuda and not self.archs,
-                "there is no GPU to build for here",
-                "--arch, such as --arch 9.0a for an H200",
-            ),
-            (cuda and not fits, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
-        ):
-            if wrong:
+        needs: list[tuple[object, str, str]] = [
+            (self.cxx, "no C++ compiler was found", "g++, or CXX with its path"),
+            (self.ninja, "ninja was not found", "the package ninja"),
+        ]
+        if backend == "cuda":
+            version = _version_of(self.nvcc) if self.nvcc else ""
+            major = self.cuda.partition(".")[0]
+            nvcc = f"nvcc {major} on PATH, or CUDA_HOME with its folder"
+            fitting = version.partition(".")[0] == major
+            supported = _number(needed.minver or "0") <= _number(self.cuda) <= _number(needed.maxver or "999")
+            bounds = " to ".join(filter(None, [needed.minver, needed.maxver]))
+            needs += [
+                (
+                    self.cuda,
+                    f"torch {self.torch} was built without CUDA",
+                    "A torch for CUDA, or --backend cpu",
+                ),
+                (self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
+                (fitting, f"nvcc {version} does not fit torch's CUDA {self.cuda}", nvcc),
+                (self.archs, "there is no GPU to build for here", "--arch, such as --arch 9.0a for an H200"),
+                (supported, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
+            ]
+        for met, what, expected in needs:
+            if not met:
                 raise KbtError(where, what, expected)
 
     def variant(self, backend: str, abi: str) -> str:
@@ -99,8 +98,8 @@ class Compilers:
         nvcc += ["-ccbin", self.cxx] if "CXX" in os.environ else []
         return {"cxx": [*common, *host]} | ({"nvcc": [*common, *nvcc]} if backend == "cuda" else {})
 
-    def archs_of(self, capabilities: Sequence[str]) -> list[str]:
-        """Return what to compile a component with these capabilities for; nothing if it supports none of ours."""
+    def gencode(self, capabilities: Sequence[str]) -> list[str]:
+        """Return the options for the architectures of a component with these capabilities; none if it supports none of ours."""
         found, known = [], [(one, _parts(one)[:2]) for one in capabilities]
         for arch in self.archs:
             major, minor, special = _parts(arch)
@@ -110,10 +109,7 @@ class Compilers:
                 found.append(arch)
             elif same or older:
                 found.append(same[0] if same else max(older))
-        return list(dict.fromkeys(found))
-
-    def gencode(self, archs: Sequence[str]) -> list[str]:
-        numbers = ["".join(map(str, _parts(arch))) for arch in archs]
+        numbers = ["".join(map(str, _parts(arch))) for arch in dict.fromkeys(found)]
         return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
 
     def includes(self, folder: Path, depends: Sequence[str], cuda: bool) -> list[str]:
@@ -172,11 +168,6 @@ def find_compilers(archs: Sequence[str]) -> Compilers:
         torch_includes=include_paths("cpu"),
         libraries=library_paths("cpu"),
     )
-
-
-def missing_symbols(said: str) -> list[str]:
-    """Return the symbols that a linker did not find; those of Python are in the process that loads the library."""
-    return sorted({name for name in _UNDEFINED.findall(said) if not name.lstrip("_").startswith("Py")})
 
 
 def _find_cutlass(folder: Path, major: str, minor: str) -> Path:
