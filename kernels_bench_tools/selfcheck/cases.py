@@ -43,13 +43,9 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
 
-def compiled_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute layer norm by Inductor's kernel, which torch's profiler slows down."""
-    return _compiled()(x, weight, bias)
-
-
 @cache
-def _compiled() -> Callable[..., Tensor]:
+def compiled_layer_norm() -> Callable[..., Tensor]:
+    """Return layer norm by Inductor's kernel, which torch's profiler slows down."""
     return torch.compile(layer_norm.reference, dynamic=False)
 
 
@@ -59,49 +55,42 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(query, key, value)
 
 
-def _negate(mib: int, *, slowed: int = 0, repeated: bool = False) -> Case:
-    """Return an elementwise kernel over so many MiB, and so many percent more."""
-    name = f"negate {mib} MiB +{slowed} %" if slowed else f"negate {mib} MiB"
-    return Case(name, torch.neg, ((round(mib * 2**19 * (1 + slowed / 100)),),), repeated=repeated)
-
-
-def _layer_norm(rows: int, width: int, *, repeated: bool, compiled: bool = False) -> Case:
-    function = compiled_layer_norm if compiled else layer_norm.reference
-    name = f"layer_norm {rows}x{width}{' compiled' if compiled else ''}"
-    return Case(name, function, ((rows, width), (width,), (width,)), repeated=repeated)
-
-
-def _rotary(*sizes: int, dtype: torch.dtype = torch.float32, repeated: bool = False) -> Case:
-    kind = "bf16" if dtype is torch.bfloat16 else "fp32"
-    half = (sizes[1], sizes[-1] // 2)
-    name = f"rotary {'x'.join(map(str, sizes))} {kind}"
-    return Case(name, rotary.reference, (sizes, sizes, half, half), dtype, repeated)
-
-
-_SILU = Case("SiLU 128x1536", functional.silu, ((128, 1536),), repeated=True)
-_softmax = partial(torch.softmax, dim=-1)
+_MIB = 2**19
+"""Elements of a MiB in bfloat16."""
+_norm, _rotary, _softmax = layer_norm.reference, rotary.reference, partial(torch.softmax, dim=-1)
 EMPTY_KERNEL = Case("empty kernel", lambda x: x.fill_(1.0), ((1,),), torch.float32)
 """Writes one number: the overhead of any kernel."""
-PLAIN = _negate(200, repeated=True)
+PLAIN = Case("negate 200 MiB", torch.neg, ((200 * _MIB,),), repeated=True)
 """Takes about 100 us on an H200."""
-SLOWED = _negate(200, slowed=SLOWED_PERCENT, repeated=True)
+_MORE = round(200 * _MIB * (1 + SLOWED_PERCENT / 100))
+SLOWED = Case(f"negate 200 MiB +{SLOWED_PERCENT} %", torch.neg, ((_MORE,),), repeated=True)
 _CUDA = (
     EMPTY_KERNEL,
-    _SILU,
+    Case("SiLU 128x1536", functional.silu, ((128, 1536),), repeated=True),
     Case("SwiGLU 128x768", swiglu, ((128, 768),) * 2, repeated=True),
     Case("SwiGLU 256x1024", swiglu, ((256, 1024),) * 2),
     Case("SwiGLU 512x2048", swiglu, ((512, 2048),) * 2),
     Case("SwiGLU 2048x11008", swiglu, ((2048, 11008),) * 2, repeated=True),
     Case("SwiGLU 16384x14336", swiglu, ((16384, 14336),) * 2),
-    _rotary(1, 128, 8, 64, dtype=torch.bfloat16, repeated=True),
-    _rotary(1, 512, 32, 128),
-    _rotary(2, 2048, 32, 128, repeated=True),
-    _rotary(8, 8192, 32, 128),
-    _layer_norm(512, 4096, repeated=True),
-    _layer_norm(8192, 4096, repeated=True),
-    _layer_norm(32768, 4096, repeated=True),
-    _layer_norm(65536, 8192, repeated=False),
-    _layer_norm(65536, 4096, repeated=False, compiled=True),
+    Case("rotary 1x128x8x64 bf16", _rotary, ((1, 128, 8, 64),) * 2 + ((128, 32),) * 2, repeated=True),
+    Case("rotary 1x512x32x128 fp32", _rotary, ((1, 512, 32, 128),) * 2 + ((512, 64),) * 2, torch.float32),
+    Case(
+        "rotary 2x2048x32x128 fp32",
+        _rotary,
+        ((2, 2048, 32, 128),) * 2 + ((2048, 64),) * 2,
+        torch.float32,
+        repeated=True,
+    ),
+    Case("rotary 8x8192x32x128 fp32", _rotary, ((8, 8192, 32, 128),) * 2 + ((8192, 64),) * 2, torch.float32),
+    Case("layer_norm 512x4096", _norm, ((512, 4096), (4096,), (4096,)), repeated=True),
+    Case("layer_norm 8192x4096", _norm, ((8192, 4096), (4096,), (4096,)), repeated=True),
+    Case("layer_norm 32768x4096", _norm, ((32768, 4096), (4096,), (4096,)), repeated=True),
+    Case("layer_norm 65536x8192", _norm, ((65536, 8192), (8192,), (8192,))),
+    Case(
+        "layer_norm 65536x4096 compiled",
+        lambda *inputs: compiled_layer_norm()(*inputs),
+        ((65536, 4096), (4096,), (4096,)),
+    ),
     Case("softmax 4096x4096", _softmax, ((4096, 4096),), repeated=True),
     Case("softmax 8192x32768", _softmax, ((8192, 32768),)),
     Case("rms_norm 512x4096", rms_norm.reference, ((512, 4096), (4096,))),
@@ -110,19 +99,19 @@ _CUDA = (
     Case("matmul 4096^3", torch.matmul, ((4096, 4096),) * 2, repeated=True),
     Case("matmul 8192^3", torch.matmul, ((8192, 8192),) * 2),
     Case("SDPA flash 1x24x4224x128", flash_attention, ((1, 24, 4224, 128),) * 3, repeated=True),
-    _negate(8, repeated=True),
-    _negate(64),
-    _negate(512),
-    _negate(2048),
+    Case("negate 8 MiB", torch.neg, ((8 * _MIB,),), repeated=True),
+    Case("negate 64 MiB", torch.neg, ((64 * _MIB,),)),
+    Case("negate 512 MiB", torch.neg, ((512 * _MIB,),)),
+    Case("negate 2048 MiB", torch.neg, ((2048 * _MIB,),)),
     PLAIN,
     Case("sum 64 MiB", torch.sum, ((64 * 2**18,),), torch.float32),
     Case("sum 1 GiB", torch.sum, ((2**28,),), torch.float32),
 )
 _CPU = (
-    Case(_SILU.name, functional.silu, _SILU.shapes, torch.float32),
-    Case("layer_norm 512x1024", layer_norm.reference, ((512, 1024), (1024,), (1024,)), torch.float32, True),
+    Case("SiLU 128x1536", functional.silu, ((128, 1536),), torch.float32),
+    Case("layer_norm 512x1024", _norm, ((512, 1024), (1024,), (1024,)), torch.float32, repeated=True),
     # Compute-bound, since other processes disturb memory.
-    Case("erf 4 MiB", torch.erf, ((2**20,),), torch.float32, True),
+    Case("erf 4 MiB", torch.erf, ((2**20,),), torch.float32, repeated=True),
 )
 
 
@@ -135,9 +124,5 @@ def find_cases(device: str, *, quick: bool) -> list[Case]:
 
 def repeated_cases(device: str, *, quick: bool) -> list[Case]:
     """Return the calls that are timed in several fresh processes: on a GPU also a known slowdown of one."""
-    cases = [case for case in find_cases(device, quick=quick) if case.repeated]
-    return (
-        [*(case for case in cases if case is not PLAIN), PLAIN, SLOWED]
-        if device.startswith("cuda")
-        else cases
-    )
+    cases = [case for case in find_cases(device, quick=quick) if case.repeated and case is not PLAIN]
+    return [*cases, PLAIN, SLOWED] if device.startswith("cuda") else cases
