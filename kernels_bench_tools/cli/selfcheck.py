@@ -13,15 +13,16 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.file_io import check_writable, write_atomically
+from kernels_bench_tools.file_io import check_writable, read_struct, write_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import output_folder, temporary_folder
 from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.records.selfcheck import FOLDER
+from kernels_bench_tools.records.selfcheck import FOLDER, SelfCheck
 
 MODULE = "kernels_bench_tools.selfcheck"
+QUICK_PROCESSES, PROCESSES = 3, 10
 
 
 def selfcheck(
@@ -51,17 +52,20 @@ def selfcheck(
             "selfcheck", "this interpreter has no torch", "", "`uv run --with torch kbt selfcheck` adds it"
         )
     output_folder(output and output.parent, project.root / FOLDER)
-    arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
-    arguments += ["--quick"] if quick else []
-    arguments += ["--processes", str(processes)] if processes is not None else []
+    commit = Checkout(project.root).commit
+    if processes is None:
+        processes = QUICK_PROCESSES if quick else PROCESSES
     with temporary_folder() as folder:
         answer = folder / "selfcheck.json"
-        command = python_command("-m", MODULE, "--output", str(answer), *arguments)
+        arguments = [str(answer), ncu, str(processes), *(["quick"] if quick else [])]
+        command = python_command("-m", MODULE, *arguments)
         code = subprocess.run(command, env=module_variables(os.environ), check=False).returncode
-        if code not in {0, 2} or not answer.is_file():
+        if code:
             raise KbtError(
                 "selfcheck", f"its process ended with exit code {code}", "", "See its output above"
             )
-        write_atomically(target, answer.read_bytes())
+        found = read_struct(answer, SelfCheck)
+    found.commit = commit
+    write_struct(target, found)
     print(f"\nwritten: {short_path(target)}")
-    return FAILURE if code else 0
+    return 0 if all(check.passed for check in found.checks) else FAILURE

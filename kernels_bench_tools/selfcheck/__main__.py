@@ -1,8 +1,7 @@
-"""``python -m kernels_bench_tools.selfcheck --output selfcheck.json``: check the current device."""
+"""The process that ``kbt selfcheck`` starts: checks the current device, and writes and prints what it found."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -13,24 +12,11 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.device.environment import describe_device, describe_environment, torch_device
 from kernels_bench_tools.records.selfcheck import SelfCheck
 from kernels_bench_tools.selfcheck import checks, ncu
-from kernels_bench_tools.selfcheck.cases import find_cases
-
-QUICK_PROCESSES, PROCESSES = 3, 10
+from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, find_cases
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the self-check and write what it found; return 2 if a check failed, else 0."""
-    # What ``kbt selfcheck`` passes, which explains its options.
-    parser = argparse.ArgumentParser(prog="python -m kernels_bench_tools.selfcheck")
-    parser.add_argument("--output", type=Path, default=Path("selfcheck.json"))
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--processes", type=int)
-    parser.add_argument("--ncu", default="ncu")
-    parser.add_argument("--commit", default="")
-    options = parser.parse_args(arguments)
-    quick, processes = options.quick, options.processes
-    if processes is None:
-        processes = QUICK_PROCESSES if quick else PROCESSES
+def main(output: Path, ncu_program: str, processes: int, *, quick: bool) -> None:
+    """Run the self-check and write what it found; an empty ``ncu_program`` skips Nsight Compute."""
     start, device = perf_counter(), torch_device()
 
     def report(step: str) -> None:
@@ -43,10 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
         report(case.name)
         kernels.append(checks.measure_case(case, device))
     made = [checks.check_floors(floors, device)]
-    if device.startswith("cuda") and options.ncu:
+    if device.startswith("cuda") and ncu_program:
         report("Nsight Compute")
         try:
-            ncu.add_ncu(kernels, shutil.which(options.ncu) or options.ncu)
+            ncu.add_ncu(kernels, shutil.which(ncu_program) or ncu_program)
             made.append(checks.check_ncu(kernels, quick=quick))
         except ncu.NcuError as error:
             report(f"Nsight Compute is not available: {error}")
@@ -57,24 +43,27 @@ def main(arguments: list[str] | None = None) -> int:
             kernel.process_medians_us = [process.median_us for process in series.get(kernel.name, ())]
             kernel.variation = checks.variation(kernel.process_medians_us)
         made.append(checks.check_processes(kernels, device))
-        if not quick:
-            made += checks.detection_checks(series, device)
+        if not quick and processes >= checks.ENOUGH_PROCESSES:
+            same = checks.pairs_of_processes(series, [(name, name) for name in series])
+            made.append(checks.check_same(same, device))
+            if SLOWED.name in series:
+                slowed = checks.pairs_of_processes(series, [(SLOWED.name, PLAIN.name)])
+                made.append(checks.check_slowdown(slowed, device, checks.NEEDED))
     found = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         device=describe_device(device),
         env=describe_environment(device),
-        commit=options.commit,
         checks=made,
         kernels=kernels,
         floors_us={name: float(f"{us:.4g}") for name, us in floors.items()},
     )
-    write_struct(options.output, found)
+    write_struct(output, found)
     for one in made:
         print(f"{'passed' if one.passed else 'FAILED'}  {one.title}: {one.found} ({one.expected})")
         if one.detail and not one.passed:
             print(f"        {one.detail}")
-    return 0 if all(check.passed for check in made) else 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    path, program, count, *quickly = sys.argv[1:]
+    main(Path(path), program, int(count), quick=bool(quickly))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, Case, repeated_cases
+from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED_PERCENT, Case, repeated_cases
 from kernels_bench_tools.stats import HALF_TICK_MS, Groups, ratio_interval, verdict_of, widened
 from kernels_bench_tools.text import grouped, plural
 
@@ -114,20 +114,23 @@ def measure_case(case: Case, device: str) -> KernelAgreement:
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     """Check that enough of our times agree with ncu's, less ncu's overhead for each kernel; list the others."""
-    known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
-    apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
-    wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > max(0.3, 0.02 * truth)]
-    within = [abs(share) for name, share in apart.items() if name not in wide]
+    within, wide = list[float](), list[str]()
+    for kernel in kernels:
+        truth, difference = kernel.truth_us, kernel.difference
+        if truth is None or difference is None or truth < MIN_KERNEL_US:
+            continue
+        if abs(kernel.ours_us - truth) > max(0.3, 0.02 * truth):
+            wide.append(f"{kernel.name} {difference:+.1%}")
+        else:
+            within.append(abs(difference))
     needed = 1 if quick else MIN_KERNELS
     return Check(
         name="ncu_agreement",
         title="Times agree with Nsight Compute",
         expected=f"within max(0.3 us, 2 %) of ncu without its overhead per kernel, on at least {needed} calls",
-        found=f"{len(within)} of {len(known)} within, these at most {max(within, default=0.0):.1%} apart",
+        found=f"{len(within)} of {len(within) + len(wide)} within, these at most {max(within, default=0.0):.1%} apart",
         passed=len(within) >= needed,
-        detail=f"beyond the bound: {', '.join(f'{name} {apart[name]:+.1%}' for name in wide)}"
-        if wide
-        else "",
+        detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
     )
 
 
@@ -174,23 +177,22 @@ def variation(medians: list[float]) -> float | None:
 
 def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
     """Check that medians vary little between processes."""
-    known = [(kernel, kernel.variation) for kernel in kernels if kernel.variation is not None]
     cuda = device.startswith("cuda")
-    limits = [0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007 for kernel, _ in known]
-    wide = [
-        f"{it.name} {spread:.2%}" for (it, spread), most in zip(known, limits, strict=True) if spread > most
-    ]
+    spreads, wide = list[float](), list[str]()
+    for kernel in kernels:
+        if kernel.variation is None:
+            continue
+        spreads.append(kernel.variation)
+        if kernel.variation > (0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007):
+            wide.append(f"{kernel.name} {kernel.variation:.2%}")
     bound = "0.3 % from 10 us on, 0.7 % below" if cuda else "10 %"
-    count, largest = (
-        len(known[0][0].process_medians_us) if known else 0,
-        max((it for _, it in known), default=0),
-    )
+    count = max((len(kernel.process_medians_us) for kernel in kernels), default=0)
     return Check(
         name="processes",
         title="Medians of fresh processes agree",
         expected=f"coefficient of variation of the median at most {bound}",
-        found=f"at most {largest:.2%} over {count} processes",
-        passed=not wide and bool(known),
+        found=f"at most {max(spreads, default=0):.2%} over {count} processes",
+        passed=bool(spreads) and not wide,
         detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
     )
 
@@ -202,15 +204,6 @@ class Pair(NamedTuple):
     """The candidate's case."""
     candidate: Groups
     baseline: Groups
-
-
-def detection_checks(series: Mapping[str, Sequence[ProcessSeries]], device: str) -> Iterator[Check]:
-    """Yield a check of the same function twice, and on a GPU one of a slowdown; none with too few processes."""
-    if min(map(len, series.values()), default=0) < ENOUGH_PROCESSES:
-        return
-    yield check_same(pairs_of_processes(series, [(name, name) for name in series]), device)
-    if SLOWED.name in series:
-        yield check_slowdown(pairs_of_processes(series, [(SLOWED.name, PLAIN.name)]), device, NEEDED)
 
 
 def check_same(pairs: Sequence[Pair], device: str) -> Check:
@@ -256,12 +249,12 @@ def _centre(groups: Groups) -> float:
 
 
 def pairs_of_processes(
-    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int = PAIRS
+    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]]
 ) -> list[Pair]:
-    """Return pairs of times from different fresh processes, spread evenly over (candidate, baseline) cases."""
+    """Return ``PAIRS`` pairs of times from different fresh processes, spread evenly over (candidate, baseline) cases."""
     source = np.random.default_rng(0)
     pairs = []
-    for number in range(count):
+    for number in range(PAIRS):
         candidate, baseline = cases[number % len(cases)]
         chosen = source.permutation(len(series[candidate]))[: 2 * PER_SIDE]
         ours = [series[candidate][process].samples_us for process in chosen[:PER_SIDE]]

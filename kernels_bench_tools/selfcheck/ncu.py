@@ -12,6 +12,7 @@ from statistics import median
 import torch
 
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
+from kernels_bench_tools.measure.timing.cupti import MARKER
 from kernels_bench_tools.own_process import python_command, run_program
 from kernels_bench_tools.records.selfcheck import KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, find_cases
@@ -20,8 +21,6 @@ METRIC = "gpu__time_duration.sum"
 CALLS = 5
 _WARM_UP_CALLS = 20
 _SECONDS = 300
-_SEPARATOR = "spin_kernel"
-"""Part of the name of the kernel that ``torch.cuda._sleep`` launches before each case."""
 _US_PER = {"n": 1e-3, "u": 1.0, "m": 1e3, "s": 1e6}
 """Microseconds by the first letter of a unit, such as ``ns`` or ``nsecond``."""
 
@@ -37,13 +36,13 @@ def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
     call by a read, since a kernel may find the results of the previous one in the cache.
     """
     empty = EMPTY_KERNEL.name
+    ours = next(kernel.ours_us for kernel in kernels if kernel.name == empty)
     for control, group in (
         ("all", [kernel for kernel in kernels if kernel.kernels == 1]),
         ("none", [kernel for kernel in kernels if kernel.kernels > 1]),
     ):
         names = [empty, *(kernel.name for kernel in group if kernel.name != empty)]
         times = run_ncu(names, control, ncu)
-        ours = next((kernel.ours_us for kernel in kernels if kernel.name == empty), 0.0)
         for kernel in group:
             kernel.ncu_us = times[kernel.name]
             kernel.ncu_overhead_us = kernel.kernels * (times[empty] - ours)
@@ -87,7 +86,7 @@ def split_cases(
     """Return the median over calls of each case's summed microseconds; before each case is a separator kernel."""
     groups: list[list[float]] = []
     for name, us in kernels:
-        if _SEPARATOR in name:
+        if MARKER in name:
             groups.append([])
         elif groups:
             groups[-1].append(us)

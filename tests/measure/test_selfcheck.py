@@ -153,7 +153,7 @@ def test_verdicts_agree_with_the_report() -> None:
 def test_false_verdicts_are_rare_despite_variation_between_processes() -> None:
     found = {str(number): series(10 * 2**number, 0.003, seed=number) for number in range(7)}
 
-    check = checks.check_same(pairs_of_processes(found, [(name, name) for name in found], 50), "cuda")
+    check = checks.check_same(pairs_of_processes(found, [(name, name) for name in found]), "cuda")
 
     assert check.passed, check
 
@@ -172,7 +172,7 @@ def test_false_verdicts_fail_and_are_named() -> None:
 def test_a_slowdown_of_two_percent_is_detected(percent: float, passed: bool) -> None:
     found = {"plain": series(100), "slow": series(100 + percent, seed=1)}
 
-    check = checks.check_slowdown(pairs_of_processes(found, [("slow", "plain")], 50), "cuda", checks.NEEDED)
+    check = checks.check_slowdown(pairs_of_processes(found, [("slow", "plain")]), "cuda", checks.NEEDED)
 
     assert check.passed is passed, check
     assert SLOWED.shapes[0][0] / PLAIN.shapes[0][0] == pytest.approx(1 + SLOWED_PERCENT / 100, rel=1e-4)
