@@ -33,14 +33,14 @@ def selfcheck(
 ) -> int:
     """Check the accuracy of measurements on this machine.
 
-    Times empty calls and others, and compares with Nsight Compute and between processes. The report shows the results.
-    Needs torch in this Python interpreter.
+    Measures the overhead of empty calls, and compares times with Nsight Compute and between processes. The report shows
+    the results. Requires torch in this Python interpreter.
 
     Args:
-        quick: Fewer calls, 3 processes; no slowdown is tested.
-        processes (N): Number of new processes. [default: 10]
-        ncu (PROGRAM): Nsight Compute; empty to skip it.
-        output (FILE): Output file. [default: selfcheck/DEVICE.json]
+        quick: Time fewer calls, in 3 processes, and skip the tests of verdicts.
+        processes (N): Number of fresh processes. [default: 10]
+        ncu (PROGRAM): Path of Nsight Compute; empty to skip it.
+        output (FILE): File to write. [default: selfcheck/DEVICE.json]
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"

@@ -96,6 +96,6 @@ def read_selfchecks(root: Path) -> SelfChecks:
             what = f"cannot be read ({error.strerror})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             what = f"is not a self-check: {error}"
-        problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file of `kbt selfcheck`"))
+        problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file that `kbt selfcheck` wrote"))
     found.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
     return SelfChecks(found, problems)

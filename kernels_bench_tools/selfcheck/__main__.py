@@ -22,7 +22,7 @@ def main(output: Path, ncu_program: str, processes: int, *, quick: bool) -> None
     def report(step: str) -> None:
         print(f"… {step} ({perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
 
-    report("floors")
+    report("overhead of empty calls")
     floors = checks.measure_floors(device)
     kernels = []
     for case in find_cases(device, quick=quick):

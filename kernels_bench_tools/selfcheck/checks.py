@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,8 +37,8 @@ NEEDED = 0.95
 """Share of pairs in which a slowdown must be detected."""
 PAIRS = 50
 HOW = (
-    f"Each pair is {PER_SIDE} fresh processes beside {PER_SIDE} others, chosen at random: different pairs share some "
-    "processes, so they are not independent."
+    f"Each pair compares {PER_SIDE} fresh processes with {PER_SIDE} others, chosen at random. Pairs share processes, so "
+    "they are not independent."
 )
 
 
@@ -76,12 +77,7 @@ def measure_floors(device: str) -> dict[str, float]:
 
 
 def _host_us(call: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(100):
-        start = perf_counter_ns()
-        call()
-        times.append((perf_counter_ns() - start) / 1e3)
-    return median(times)
+    return 1e6 * median(timeit.repeat(call, number=1, repeat=100))
 
 
 def check_floors(floors: dict[str, float], device: str) -> Check:
@@ -113,7 +109,7 @@ def measure_case(case: Case, device: str) -> KernelAgreement:
 
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
-    """Check that enough of our times agree with ncu's, less ncu's overhead for each kernel; list the others."""
+    """Check that enough of our times agree with ncu's, less its overhead for each kernel; list the others."""
     within, wide = list[float](), list[str]()
     for kernel in kernels:
         truth, difference = kernel.truth_us, kernel.difference
@@ -127,10 +123,10 @@ def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     return Check(
         name="ncu_agreement",
         title="Times agree with Nsight Compute",
-        expected=f"within max(0.3 us, 2 %) of ncu without its overhead per kernel, on at least {needed} calls",
-        found=f"{len(within)} of {len(within) + len(wide)} within, these at most {max(within, default=0.0):.1%} apart",
+        expected=f"at least {plural(needed, 'call')} within max(0.3 us, 2 %) of ncu, less its overhead for each kernel",
+        found=f"{len(within)} of {len(within) + len(wide)} calls, at most {max(within, default=0.0):.1%} apart",
         passed=len(within) >= needed,
-        detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
+        detail=f"outside the limit: {', '.join(wide)}" if wide else "",
     )
 
 
@@ -185,15 +181,15 @@ def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
         spreads.append(kernel.variation)
         if kernel.variation > (0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007):
             wide.append(f"{kernel.name} {kernel.variation:.2%}")
-    bound = "0.3 % from 10 us on, 0.7 % below" if cuda else "10 %"
+    limit = "0.3 % (0.7 % for calls below 10 us)" if cuda else "10 %"
     count = max((len(kernel.process_medians_us) for kernel in kernels), default=0)
     return Check(
         name="processes",
         title="Medians of fresh processes agree",
-        expected=f"coefficient of variation of the median at most {bound}",
+        expected=f"coefficient of variation of the medians at most {limit}",
         found=f"at most {max(spreads, default=0):.2%} over {count} processes",
         passed=bool(spreads) and not wide,
-        detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
+        detail=f"outside the limit: {', '.join(wide)}" if wide else "",
     )
 
 
@@ -215,7 +211,7 @@ def check_same(pairs: Sequence[Pair], device: str) -> Check:
         name="same_function_twice",
         title="No difference between a function and itself",
         expected=f"at most {plural(allowed, 'false verdict')} in {count} pairs",
-        found=f"{wrong.total()} of {count}, over {plural(len({pair.name for pair in pairs}), 'call')}",
+        found=f"{wrong.total()} in {count} pairs, of {plural(len({pair.name for pair in pairs}), 'call')}",
         passed=wrong.total() <= allowed,
         detail=f"{HOW} False: {named}." if named else HOW,
     )
@@ -230,7 +226,7 @@ def check_slowdown(pairs: Sequence[Pair], device: str, needed: float) -> Check:
         name=f"slowdown_{SLOWED_PERCENT}_percent",
         title=f"A slowdown of {SLOWED_PERCENT} % is detected",
         expected=f"in at least {needed:.0%} of pairs",
-        found=f"in {found} of {count}",
+        found=f"in {found} of {count} pairs",
         passed=found >= needed * count,
         detail=f"{pairs[0].name} takes {ratio:.4f} times as long. {HOW}",
     )

@@ -91,12 +91,12 @@ def split_cases(
         elif groups:
             groups[-1].append(us)
     if len(groups) != len(names):
-        raise NcuError(f"it saw {len(groups)} of {len(names)} cases")
+        raise NcuError(f"it recorded {len(groups)} of {len(names)} calls")
     found = {}
     for name, times in zip(names, groups, strict=True):
         per_call, rest = divmod(len(times), calls)
         if rest or not per_call:
-            raise NcuError(f"it saw {len(times)} kernels in {calls} calls of {name}")
+            raise NcuError(f"it recorded {len(times)} kernels in {calls} calls of {name}")
         sums = [sum(times[start : start + per_call]) for start in range(0, len(times), per_call)]
         found[name] = median(sums)
     return found

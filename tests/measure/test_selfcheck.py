@@ -53,7 +53,7 @@ def test_a_call_s_kernels_are_summed_and_the_median_call_counts() -> None:
 
 @pytest.mark.parametrize(("calls", "names"), [(2, ["a"]), (0, ["a"]), (3, ["a", "b"])])
 def test_kernels_lost_by_ncu_are_an_error(calls: int, names: list[str]) -> None:
-    with pytest.raises(NcuError, match="it saw"):
+    with pytest.raises(NcuError, match="it recorded"):
         split_cases([("spin_kernel", 1.0), *[("k", 1.0)] * calls], names, calls=3)
 
 
