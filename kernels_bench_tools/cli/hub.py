@@ -39,16 +39,16 @@ def build(
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.
 
-    Cells then load these builds without the Hub. Reads build.toml; kernels in Python are only copied. Run again after
-    an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
-    error when they are called.
+    Cells then load these builds instead of the Hub's. Their build.toml says what is compiled; kernels in Python are only
+    copied. Run it again after an interruption or an edit: it compiles missing and changed files. Functions of files that
+    were left out raise an error when they are called.
 
     Args:
         sources (PATH): Source folders, such as those of https://github.com/huggingface/kernels-community.
         backend: Kind of device. [default: that of torch]
         arch (X.Y): CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]
         only (PATTERN): CUDA files to compile, such as `*fwd*hdim128*`. Repeatable.
-        commit (SHA): Commit of sources that are in no Git repository.
+        commit (SHA): Commit of sources outside a Git repository.
         jobs (N): Files to compile in parallel; 0 means one per core.
         output (FOLDER): Folder of the builds. [default: KBT_HUB_BUILDS or hub_builds of the project]
     """

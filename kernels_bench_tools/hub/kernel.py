@@ -33,15 +33,15 @@ def get_kernel(
     trust: Sequence[str] = (),
     backend: str | None = None,
 ) -> Any:
-    """Return a kernel of the hub as a module, or a layer or function of it.
+    """Return a kernel of the Hub as a module, or a layer or function of it.
 
     Args:
         reference: ``"org/repo@1"``, ``"org/repo@2:Layer"``, ``"org/repo@COMMIT.function"``, ``"./folder"``.
         version: Major version, where the reference has none.
         revision: Branch, tag or commit, where the reference has none.
-        trust: Publishers (``"org"``) or kernels (``"org/repo"``) to load although the hub does not list the
+        trust: Publishers (``"org"``) or kernels (``"org/repo"``) to load although the Hub does not list the
             publisher as trusted. A kernel is a program that runs with your permissions.
-        backend: ``"cpu"`` for a CPU build where torch was built for a GPU. Detected by default.
+        backend: ``"cpu"`` for a CPU build if torch was built for a GPU. Detected by default.
 
     Raises:
         HubError: The kernel is not available; ``.status`` is one of a closed set, and the reason is one line. It is
@@ -51,7 +51,7 @@ def get_kernel(
     parsed = parse_reference(reference, version, revision)
     if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
         expected = 'a list such as ["org", "org/repo"]'
-        raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
+        raise KbtError(f"get_kernel(trust={trust!r})", "is not a list of publishers or kernels", expected)
     if reason := switched_off():
         raise HubError(HubStatus.DISABLED, reason)
     try:
@@ -69,9 +69,9 @@ def loaded_kernels() -> list[HubKernel]:
 
 
 def switched_off() -> str:
-    """Return why no kernel of the hub may be loaded, or nothing."""
+    """Return why no kernel of the Hub may be loaded, or nothing."""
     switch = os.environ.get(SWITCH, "").strip()
-    return f"hub kernels are switched off ({SWITCH}={switch})" if switch.upper() in OFF_VALUES else ""
+    return f"Hub kernels are disabled ({SWITCH}={switch})" if switch.upper() in OFF_VALUES else ""
 
 
 def _load(reference: KernelReference, trust: Sequence[str], backend: str | None) -> Any:
@@ -80,7 +80,7 @@ def _load(reference: KernelReference, trust: Sequence[str], backend: str | None)
     import torch
 
     if kernels.__version__.rpartition(".")[0] != KERNELS:
-        reason = f"kernels {kernels.__version__} is installed, and get_kernel needs {KERNELS}"
+        reason = f"kernels {kernels.__version__} is installed, but get_kernel needs {KERNELS}"
         raise HubError(HubStatus.KERNELS_TOO_OLD, reason)
 
     from kernels._rust import KernelDependency, KernelVersion
@@ -123,7 +123,7 @@ def _select(module: Any, reference: KernelReference) -> Any:
 class HubLayer:
     """A layer of a kernel; has the arguments and methods of ``kernels.LayerRepository`` that ``kernelize`` uses.
 
-    That one requests the revision from the hub first, even for kernels that were built from source.
+    That one requests the revision from the Hub first, even for kernels that were built from source.
     """
 
     repo_id: str

@@ -50,13 +50,8 @@ class KernelReference:
         return self.folder or f"{self.repo}@{self.pin}"
 
     @property
-    def requested(self) -> str:
-        """The reference as records show it: as it was written, with its pin."""
-        return self.text if self.folder or "@" in self.text else self.name
-
-    @property
     def is_fixed(self) -> bool:
-        """Whether it names one version or a full commit, so that an earlier answer of the hub is still valid."""
+        """Whether it names one version or a full commit, so that an earlier answer of the Hub is still valid."""
         return self.version is not None or bool(_COMMIT.fullmatch(self.revision))
 
 
@@ -87,7 +82,7 @@ def parse_reference(
         return replace(found, version=int(number[1]))
     if version is None and _REVISION.fullmatch(written):
         return replace(found, revision=written)
-    raise _mistake(text, f"has {pin!r} for a version or revision")
+    raise _mistake(text, f"has the invalid version or revision {pin!r}")
 
 
 def _mistake(text: object, what: str, remedy: str = "") -> KbtError:

@@ -1,4 +1,4 @@
-"""Which build a reference means here: an override, the project's lock, a source build, the cache, the hub; in this order."""
+"""Which build a reference means here: an override, the project's lock, a source build, the cache, the Hub; in this order."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ ALLOW_LIST = "allow-list"
 OVERRIDES = "LOCAL_KERNELS"
 """``org/repo=folder:org/repo2=folder2``, as ``kernels`` reads it."""
 _NO_ANSWER = {HubStatus.HUB_UNREACHABLE, HubStatus.HUB_ERROR}
+_OFFLINE = "HF_HUB_OFFLINE is set"
 _LOCAL = Answer(pin="", commit="", trusted="local")
 """What is known of a build that was not downloaded."""
 
@@ -51,12 +52,12 @@ class ResolvedKernel(NamedTuple):
 
 @dataclass
 class Resolver:
-    """Finds the builds of a kernel and of its dependencies here. ``kernels`` calls :meth:`resolve`."""
+    """Finds the build of a kernel, and those of its dependencies. ``kernels`` calls :meth:`resolve`."""
 
     reference: KernelReference
     """The requested kernel."""
     trust: Sequence[str]
-    """Publishers or kernels to load although the hub does not list the publisher as trusted."""
+    """Publishers or kernels to load although the Hub does not list the publisher as trusted."""
     backend: str | None
     loaded: Mapping[Path, ResolvedKernel]
     """What this process has loaded, by the folder of the build."""
@@ -72,7 +73,7 @@ class Resolver:
         name, path = found.build.metadata.id, found.build.variant_path
         # The imports inside a second build with the same id would get the modules of the first one.
         if any(one.build.metadata.id == name and folder != path for folder, one in self.loaded.items()):
-            reason = f"another build called {name} is loaded in this process; compare them in two notebooks"
+            reason = f"another build with the id {name} is loaded; load each of them in a notebook of its own"
             raise HubError(HubStatus.IMPORT_FAILED, reason)
         self.found.append(found)
         return found.build
@@ -96,14 +97,16 @@ class Resolver:
         build = choose_build(folder, reference.repo or reference.folder, self.backend)
         found = _checked(reference, build, "override", _LOCAL)
         if reference.version not in (None, build.metadata.version):
-            note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
+            note = (
+                f"version {reference.version} was requested; this folder has version {build.metadata.version}"
+            )
             found.info.notes.append(note)
         return found
 
     def _from_source_build(self, reference: KernelReference) -> ResolvedKernel | None:
         """Return what ``kbt hub build`` made of the kernel, or None if it built no such version.
 
-        A source build that cannot be used is an error: a run must not use the hub's build in one process only.
+        A source build that cannot be used is an error: a run must not use the Hub's build in one process only.
         """
         builds = builds_folder(_base_folder())
         folder = builds / reference.repo
@@ -127,17 +130,15 @@ class Resolver:
             return found
         if _is_offline():
             reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
-            raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
+            raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and {_OFFLINE}")
         build, answer = self._download(parse_reference(reference.repo, revision=commit))
         return _checked(reference, build, "lock", answer)
 
     def _from_known(self, reference: KernelReference, known: Answer, origin: str) -> ResolvedKernel | None:
-        """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
+        """Return the commit in a lock or in an earlier answer of the Hub, or None if the Hub has to supply files."""
         if known.trusted == ALLOW_LIST and not self._allows(reference.repo):
             publisher = reference.repo.partition("/")[0]
-            reason = (
-                f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it"
-            )
+            reason = f"{publisher} was trusted because of trust=, which does not name it any more"
             raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
         if snapshot_folder(reference.repo, known.commit).is_dir():
             try:
@@ -149,16 +150,16 @@ class Resolver:
         return None
 
     def _from_hub(self, reference: KernelReference) -> ResolvedKernel:
-        """Return the hub's answer; if it does not answer, what the cache has."""
+        """Return what the Hub has; if it does not respond, or with an error, what the cache has."""
         if _is_offline():
-            return self._from_cache(reference, "the hub is switched off (HF_HUB_OFFLINE)")
+            return self._from_cache(reference, _OFFLINE)
         try:
             build, answer = self._download(reference)
         except HubError as error:
             if error.status not in _NO_ANSWER:
                 raise
             try:
-                return self._from_cache(reference, f"the hub did not answer: {error.reason}")
+                return self._from_cache(reference, error.reason)
             except HubError as second:
                 if second.status is HubStatus.FILES_CHANGED:
                     raise
@@ -166,7 +167,7 @@ class Resolver:
         return _checked(reference, build, "hub", answer)
 
     def _from_cache(self, reference: KernelReference, why: str) -> ResolvedKernel:
-        """Return the build in the cache, with a note that states why the hub was not used."""
+        """Return the build in the cache, with a note that states why the Hub was not used."""
         if not (commit := cached_commit(reference)):
             there = ", ".join(sorted(cached_names(reference.repo)))
             what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
@@ -181,7 +182,7 @@ class Resolver:
         return _checked(reference, choose_build(folder, reference.repo, self.backend), origin, known)
 
     def _download(self, reference: KernelReference) -> tuple[LocalKernel, Answer]:
-        """Download the build for this system, and keep the hub's answer for later processes."""
+        """Download the build for this system, and keep the Hub's answer for later processes."""
         from huggingface_hub import constants, get_session
         from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
         from kernels.resolver import resolve_hub_kernel
@@ -220,7 +221,7 @@ def _override(reference: KernelReference) -> Path | None:
     for entry in text.split(":") if text else []:
         repo, equals, folder = entry.partition("=")
         if not equals:
-            raise KbtError(OVERRIDES, f"has the entry {entry!r}", "org/repo=FOLDER:org/other=FOLDER")
+            raise KbtError(OVERRIDES, f"has the invalid entry {entry!r}", "org/repo=FOLDER:org/other=FOLDER")
         if repo == reference.repo:
             return Path(folder)
     return None
@@ -260,7 +261,7 @@ def _checked(reference: KernelReference, build: LocalKernel, origin: str, known:
     provenance = build.metadata.provenance
     info = HubKernel(
         repo=repo,
-        requested=reference.requested,
+        requested=reference.text if reference.folder or "@" in reference.text else reference.name,
         origin=origin,
         commit=known.commit,
         variant=build.variant_str,
@@ -291,7 +292,7 @@ def _is_offline() -> bool:
 
 
 def _find_commit(reference: KernelReference, api: HfApi) -> str:
-    """Return the commit that a reference means on the hub; a short one, or one without a name, as it is."""
+    """Return the commit that a reference means on the Hub; a short one, or one without a name, as it is."""
     if reference.revision and reference.is_fixed:
         return reference.revision
     refs = api.list_repo_refs(reference.repo, repo_type="kernel")

@@ -90,7 +90,7 @@ class KernelSource:
 
     @property
     def repo(self) -> str:
-        """The kernel's name on the hub, ``organization/name``."""
+        """The kernel's name on the Hub, ``organization/name``."""
         return self.file.general.hub.repo_id or f"local/{self.file.general.name}"
 
     @property
@@ -134,13 +134,13 @@ def read_source(folder: Path) -> KernelSource:
     try:
         file = msgspec.convert(tomllib.loads(read_file(path).decode()), BuildFile)
     except OSError as error:
-        remedy = "`git clone https://github.com/huggingface/kernels-community` has a folder of each kernel"
-        expected = "A kernel's source folder, which has one"
+        remedy = "`git clone https://github.com/huggingface/kernels-community` has a folder for each kernel"
+        expected = "The source folder of a kernel"
         raise KbtError(str(path), f"cannot be read ({error.strerror})", expected, remedy) from None
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise KbtError(str(path), f"is not valid ({error})", "The format of kernel-builder") from None
     if file.general.edition != EDITION:
-        raise KbtError(str(path), f"has the edition {file.general.edition}", f"{EDITION}, or none")
+        raise KbtError(str(path), f"has edition {file.general.edition}", f"{EDITION}, or none")
     if file.torch is None and file.torch_noarch is None:
         raise KbtError(str(path), "has no [torch] or [torch-noarch]", "A kernel for torch")
     return KernelSource(folder.resolve(), file)

@@ -12,13 +12,13 @@ class HubStatus(StrEnum):
     OK = "ok"
     DISABLED = "disabled"
     HUB_UNREACHABLE = "hub-unreachable"
-    """No connection, or no answer in time."""
+    """No connection, or no response in time."""
     HUB_ERROR = "hub-error"
-    """The hub answered with an error, or with something unexpected."""
+    """The Hub responded with an error, or with something unexpected."""
     NOT_IN_CACHE = "not-in-cache"
     """Offline, and the cache does not have it."""
     CACHE_INCOMPLETE = "cache-incomplete"
-    """Files of the build are missing on disk, and the hub cannot supply them."""
+    """Files of the build are missing on disk, and the Hub cannot supply them."""
     FILES_CHANGED = "files-changed"
     """A file of the build differs from the published, downloaded or locked one."""
     NO_SUCH_REPO = "no-such-repo"
@@ -51,9 +51,9 @@ _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/\"'`]+/)+")
 # Names of classes or their bases, because huggingface_hub has changed its HTTP library before.
 _UNREACHABLE = {"TransportError", "ConnectionError", "TimeoutError", "gaierror"}
 _BY_CLASS = {
-    "RepositoryNotFoundError": (HubStatus.NO_SUCH_REPO, "the hub has no kernel {repo}, or it is not public"),
-    "RevisionNotFoundError": (HubStatus.NO_SUCH_REVISION, "the hub has no such revision of {repo}"),
-    "RemoteEntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds at all"),
+    "RepositoryNotFoundError": (HubStatus.NO_SUCH_REPO, "the Hub has no kernel {repo}, or it is private"),
+    "RevisionNotFoundError": (HubStatus.NO_SUCH_REVISION, "the Hub has no such revision of {repo}"),
+    "RemoteEntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds"),
 }
 _BY_MESSAGE = {
     "does not support the current device": (HubStatus.ARCH_UNSUPPORTED, ""),
@@ -63,14 +63,13 @@ _BY_MESSAGE = {
     "Invalid backend": (HubStatus.BACKEND_NOT_HERE, ""),
     "Cannot parse metadata": (HubStatus.BAD_METADATA, "the metadata of {repo} cannot be read: "),
     "Failed to open": (HubStatus.BAD_METADATA, "the metadata of {repo} cannot be read: "),
-    "No kernel module found": (HubStatus.IMPORT_FAILED, "{repo} has no Python module: "),
 }
 
 
 def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
     """Return the meaning of ``error``, found in its chain of causes.
 
-    The outermost message can mislead: if the hub is unreachable, ``kernels`` reports that the publisher could not
+    The outermost message can mislead: if the Hub is unreachable, ``kernels`` reports that the publisher could not
     be verified, and advises to trust it. An unknown exception gets the status ``otherwise``.
     """
     if isinstance(error, HubError):
@@ -81,28 +80,28 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
         chain.append(link)
         link = link.__cause__ or link.__context__
     if unreachable := [link for link in chain if _UNREACHABLE & _class_names(link)]:
-        return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(unreachable[-1])}")
+        return HubError(HubStatus.HUB_UNREACHABLE, f"the Hub cannot be reached: {_one_line(unreachable[-1])}")
     message = str(error)
     codes = (getattr(getattr(link, "response", None), "status_code", None) for link in chain)
     code = next((code for code in codes if isinstance(code, int)), None)
     # An account that is not an organization has no page that could list it as trusted.
     if "not from a trusted publisher" in message or ("publisher trust" in message and code == 404):
         publisher = repo.partition("/")[0]
-        reason = f"the hub does not list {publisher} as a trusted publisher, and trust= does not name it"
+        reason = f"the Hub does not list {publisher} as a trusted publisher, and trust= does not name it"
         return HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
     names = set[str]().union(*map(_class_names, chain))
     for name, (status, reason) in _BY_CLASS.items():
         if name in names:
             return HubError(status, reason.format(repo=repo))
     if code is not None:
-        return HubError(HubStatus.HUB_ERROR, f"the hub answered HTTP {code} for {repo}")
+        return HubError(HubStatus.HUB_ERROR, f"the Hub responded with HTTP {code} for {repo}")
     if "Cannot find a build variant" in message:
         # The message begins with a path of this machine; the reasons of each build follow.
         lines = message.partition(":\n\n")[2].splitlines()
         rejected = "; ".join(line.strip() for line in lines if line.strip())[:600]
         reason = f"no build of {repo} fits this system: {rejected}"
         if not rejected:
-            reason = f"{repo} has no builds at all"
+            reason = f"{repo} has no builds"
         return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
     for text, (status, prefix) in _BY_MESSAGE.items():
         if text in message:
@@ -110,11 +109,11 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
             line = _one_line(error).partition(" The declared architectures can be")[0]
             return HubError(status, prefix.format(repo=repo) + line)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        reason = f"{repo} needs the package {error.name!r}, which is not installed in this environment"
+        reason = f"{repo} needs the package {error.name!r}, which is not installed"
         return HubError(HubStatus.MISSING_DEPENDENCY, reason)
-    what = f"{repo} does not load"
+    what = f"{repo} cannot be loaded"
     if otherwise is HubStatus.HUB_ERROR:
-        error, what = chain[-1], f"the hub's answer for {repo} cannot be used"
+        error, what = chain[-1], f"{repo} cannot be downloaded"
     return HubError(otherwise, f"{what}: {type(error).__name__}: {_one_line(error)}")
 
 

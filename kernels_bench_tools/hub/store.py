@@ -1,7 +1,7 @@
-"""The local cache: snapshots, the hub's answers, and the digests of builds.
+"""The local cache: snapshots, the Hub's answers, and the digests of builds.
 
 ``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot with one build
-only. So the hub's answers are stored beside the snapshots, and builds are found in their folders.
+only. So the Hub's answers are stored beside the snapshots, and builds are found in their folders.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BuildFiles(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a reference meant when it was resolved on the hub."""
+    """What a reference meant when it was resolved on the Hub."""
 
     pin: str
     """Normalized version or revision."""
@@ -79,12 +79,12 @@ def cached_names(repo: str) -> dict[str, str]:
 
 
 def find_answer(repo: str, pin: str) -> Answer | None:
-    """Return the hub's earlier answer for a pin or a commit."""
+    """Return the Hub's earlier answer for a pin or a commit."""
     return next((answer for answer in _read_answers(repo) if pin in (answer.pin, answer.commit)), None)
 
 
 def save_answer(repo: str, answer: Answer) -> None:
-    """Keep an answer of the hub for later processes, if the cache is writable."""
+    """Keep an answer of the Hub for later processes, if the cache is writable."""
     answers = _read_answers(repo)
     for old in answers:
         if old.commit == answer.commit:
@@ -94,7 +94,7 @@ def save_answer(repo: str, answer: Answer) -> None:
         write_atomically(_kernel_folder(repo) / ANSWERS, msgspec.json.encode(kept))
 
 
-def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKernel:
+def choose_build(folder: Path, repo: str, backend: str | None) -> LocalKernel:
     """Return the build that fits this system best in a snapshot, a kernel's repository, or the folder of a build."""
     from kernels.resolver import resolve_local_kernel
 
@@ -131,7 +131,7 @@ def check_files(build: LocalKernel, repo: str, expected: BuildFiles | None) -> s
             raise _incomplete(repo, missing)
         changed = [name for name, digest in now.files.items() if expected.files.get(name) != digest]
         if changed:
-            raise _changed(repo, build, changed, "when it was downloaded")
+            raise _changed(repo, build, changed, "downloaded")
     published = build.metadata.digest
     if published is not None:
         from kernels._rust import Digest, DigestValidationError
@@ -141,8 +141,8 @@ def check_files(build: LocalKernel, repo: str, expected: BuildFiles | None) -> s
         except DigestValidationError as error:
             names = {getattr(violation, "path", str(violation)) for violation in error.violations}
             if changed := sorted(name for name in names if not _is_bytecode(name)):
-                since = "built" if read_source_build(build) else "published"
-                raise _changed(repo, build, changed, f"when it was {since}") from error
+                event = "built" if read_source_build(build) else "published"
+                raise _changed(repo, build, changed, event) from error
     return now.digest
 
 
@@ -153,7 +153,7 @@ def read_source_build(build: LocalKernel) -> SourceBuild | None:
 
 
 def _read_answers(repo: str) -> list[Answer]:
-    """Return the hub's earlier answers for a kernel; a damaged file counts as none, since the hub can be asked again."""
+    """Return the Hub's earlier answers for a kernel; a damaged file counts as none, since the Hub can be asked again."""
     try:
         return msgspec.json.decode(read_file(_kernel_folder(repo) / ANSWERS), type=list[Answer])
     except (OSError, msgspec.DecodeError):
@@ -169,8 +169,8 @@ def _incomplete(repo: str, missing: list[str]) -> HubError:
     return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {few(missing)}")
 
 
-def _changed(repo: str, build: LocalKernel, changed: list[str], since: str) -> HubError:
-    reason = f"{few(changed)} of {repo} ({build.variant_str}) is not what it was {since}"
+def _changed(repo: str, build: LocalKernel, changed: list[str], event: str) -> HubError:
+    reason = f"{few(changed)} of {repo} ({build.variant_str}) changed since the build was {event}"
     return HubError(HubStatus.FILES_CHANGED, reason)
 
 

@@ -84,5 +84,5 @@ def test_a_version_is_a_number_and_there_is_one_pin(arguments: dict[str, object]
 
 def test_trust_must_be_a_list_of_names() -> None:
     for trust in (True, "org", [1]):
-        with pytest.raises(KbtError, match="not an allow-list"):
+        with pytest.raises(KbtError, match="not a list of publishers"):
             get_kernel("a/b@1", trust=trust)

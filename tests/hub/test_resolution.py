@@ -93,7 +93,7 @@ def test_a_cached_pin_is_used_when_the_hub_fails_and_a_note_says_so(place: Place
     outcome = place.load(f"{place.repo}@1", HF_HUB_ETAG_TIMEOUT="1")
 
     assert (outcome.status, origins(outcome)) == (HubStatus.OK, ["cache"])
-    assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the hub did not answer: ")
+    assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the Hub ")
 
 
 def test_an_override_comes_before_everything(place: Place) -> None:
@@ -103,7 +103,7 @@ def test_an_override_comes_before_everything(place: Place) -> None:
     outcome = place.load(f"{place.repo}@1", LOCAL_KERNELS=f"some/other=/x:{place.repo}={own}")
 
     assert (outcome.value, origins(outcome)) == (9, ["override"])
-    assert outcome.loaded[0]["notes"] == ["version 1 was requested; this folder has 4"]
+    assert outcome.loaded[0]["notes"] == ["version 1 was requested; this folder has version 4"]
     assert place.hub.log == []
 
 

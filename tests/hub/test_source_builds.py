@@ -351,7 +351,7 @@ def test_what_cannot_be_built_is_said_in_one_line(
         ({"ninja": ""}, "ninja was not found"),
         ({"nvcc": ""}, "no CUDA compiler was found for torch's CUDA 13.0"),
         ({"cuda": ""}, "built without CUDA"),
-        ({"cuda": "99.0", "nvcc": sys.executable}, "does not fit torch's CUDA 99.0"),
+        ({"cuda": "99.0", "nvcc": sys.executable}, "does not match torch's CUDA 99.0"),
     ],
 )
 def test_a_missing_compiler_is_named(different: dict[str, str], message: str) -> None:

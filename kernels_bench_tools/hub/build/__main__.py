@@ -23,7 +23,7 @@ from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import module_variables, run_program
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text import few, plural
 
 _REGISTRATION = """\
 #pragma once
@@ -71,7 +71,7 @@ def main(request: BuildRequest) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"another kbt hub build writes to {output}; waiting until it ends", flush=True)
+            print(f"another kbt hub build is writing to {output}; waiting for it", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         sources = [read_source(Path(text).expanduser()) for text in request.sources]
         compilers = find_compilers(request.archs)
@@ -106,7 +106,7 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     command = [compilers.ninja, "-k", "0", "-j", str(jobs)]
     # Ninja prints a file when it is compiled, which can take minutes.
     files = plural(sum(len(plan.objects) for plan in plans), "file")
-    print(f"{files}, {jobs} at a time; those that have not changed are not compiled again", flush=True)
+    print(f"{files}, {jobs} in parallel; unchanged files are not compiled again", flush=True)
     environment = {**module_variables(os.environ), "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     clear_file(log)
@@ -202,7 +202,7 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
     if done.returncode == 0 and not missing:
         return ""
     if missing:
-        return f"no source defines {', '.join(missing[:3])}"
+        return f"undefined symbols: {few(missing)}"
     last = (done.stderr.strip().splitlines() or ["no output"])[0]
     return f"the linker failed: {last[:200]}. If an object is damaged, remove {plan.work} and build again"
 

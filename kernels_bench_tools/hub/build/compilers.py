@@ -63,8 +63,8 @@ class Compilers:
                     "A torch for CUDA, or --backend cpu",
                 ),
                 (self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
-                (fitting, f"nvcc {version} does not fit torch's CUDA {self.cuda}", nvcc),
-                (self.archs, "there is no GPU to build for here", "--arch, such as --arch 9.0a for an H200"),
+                (fitting, f"nvcc {version} does not match torch's CUDA {self.cuda}", nvcc),
+                (self.archs, "no GPU to build for was found", "--arch, such as --arch 9.0a for an H200"),
                 (supported, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
             ]
         for met, what, expected in needs:
@@ -119,7 +119,7 @@ class Compilers:
             if match := _CUTLASS.fullmatch(name):
                 found.append(_find_cutlass(folder, match[1], match[2]))
             elif name != "torch":
-                what = f"depends on {name!r}, which cannot be built here"
+                what = f"depends on {name!r}, which is not supported"
                 raise KbtError(str(folder), what, "torch or cutlass_MAJOR_MINOR")
         found += [*map(Path, self.torch_includes), Path(sysconfig.get_path("include"))]
         if cuda:

@@ -42,7 +42,7 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     general, binding = source.file.general, source.file.torch
     backend = request.backend or ("cuda" if compilers.cuda and "cuda" in general.backends else "cpu")
     if backend not in general.backends or backend not in BACKENDS:
-        what = f"has no back end {backend!r} that can be built here; its back ends: {', '.join(general.backends)}"
+        what = f"cannot be built for {backend!r} (its back ends: {', '.join(general.backends)})"
         possible = [f"--backend {name}" for name in BACKENDS if name in general.backends]
         expected = " or ".join(possible) or f"A kernel with one of {', '.join(BACKENDS)}"
         raise KbtError(str(source.folder), what, expected)
@@ -72,8 +72,8 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     # A kernel for CPUs may be a single file with its bindings.
     compiled = any(path.suffix == ".cu" if backend == "cuda" else name != "torch" for path, name in sources)
     if not compiled and (backend == "cuda" or plan.left_out):
-        why = f"left out are {'; '.join(plan.left_out)}" if plan.left_out else "no CUDA file"
-        raise KbtError(str(source.folder), f"has nothing to compile: {why}")
+        why = f"left out: {'; '.join(plan.left_out)}" if plan.left_out else "no CUDA file"
+        raise KbtError(str(source.folder), f"has nothing to compile ({why})")
     return plan
 
 
