@@ -12,7 +12,7 @@ from typing import Any
 
 from kernels_bench_tools.errors import KbtError, Unsupported
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
-from kernels_bench_tools.hub.resolve import ResolvedKernel, Resolver
+from kernels_bench_tools.hub.resolve import Resolver
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.records.record import HubKernel
 
@@ -21,7 +21,7 @@ OFF_VALUES = {"0", "OFF", "NO", "FALSE"}
 KERNELS = "0.17"
 """Of the package ``kernels``, whose interface for locks and builds is another one in each minor version."""
 
-_loaded: dict[Path, ResolvedKernel] = {}
+_loaded: dict[Path, HubKernel] = {}
 """The kernels that this process has loaded, by the folder of their build."""
 
 
@@ -65,7 +65,7 @@ def get_kernel(
 
 def loaded_kernels() -> list[HubKernel]:
     """Return the kernels that :func:`get_kernel` has loaded in this process, including their dependencies."""
-    return [kernel.info for kernel in _loaded.values()]
+    return [*_loaded.values()]
 
 
 def switched_off() -> str:
@@ -92,7 +92,7 @@ def _load(reference: KernelReference, trust: Sequence[str], backend: str | None)
     kinds = (getattr(torch, kind, None) for kind in ("cuda", "xpu", "mps", "npu"))
     if not any(getattr(kind, "is_available", bool)() for kind in kinds):
         backend = backend or "cpu"
-    resolver = Resolver(reference, trust, backend, _loaded)
+    resolver = Resolver(reference, trust, backend)
     module = get_kernel_with_resolver(
         api=_get_hf_api(),
         backend=backend,
@@ -101,7 +101,7 @@ def _load(reference: KernelReference, trust: Sequence[str], backend: str | None)
         # The architecture is checked before the import: a build for another GPU can end the process.
         metadata_validator=AllValidator(validators=[*default_metadata_validators(), ArchValidator()]),
     )
-    _loaded.update({kernel.build.variant_path: kernel for kernel in resolver.found})
+    _loaded.update(resolver.found)
     return module
 
 

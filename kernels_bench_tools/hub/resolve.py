@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import find_struct, read_file
@@ -43,13 +43,6 @@ _LOCAL = Answer(pin="", commit="", trusted="local")
 """What is known of a build that was not downloaded."""
 
 
-class ResolvedKernel(NamedTuple):
-    """A build on this disk with checked files, and its description for the record."""
-
-    build: LocalKernel
-    info: HubKernel
-
-
 @dataclass
 class Resolver:
     """Finds the build of a kernel, and those of its dependencies. ``kernels`` calls :meth:`resolve`."""
@@ -59,26 +52,26 @@ class Resolver:
     trust: Sequence[str]
     """Publishers or kernels to load although the Hub does not list the publisher as trusted."""
     backend: str | None
-    loaded: Mapping[Path, ResolvedKernel]
-    """What this process has loaded, by the folder of the build."""
-    found: list[ResolvedKernel] = field(default_factory=list)
+    found: dict[Path, HubKernel] = field(default_factory=dict)
+    """Descriptions of the builds for the record, by folder."""
 
     def resolve(self, *, api: Any, backend: str | None, kernel: Any) -> LocalKernel:  # noqa: ARG002
         """Return the build of a ``kernels.KernelDependency``; the first one stands for the requested kernel."""
+        from kernels.importer import _loaded_kernels
+
         reference, pin = self.reference, kernel.version
         if self.found:
             version, revision = getattr(pin, "version", None), getattr(pin, "revision", None)
             reference = parse_reference(kernel.repo_id, version, revision)
-        found = self._find(reference)
-        name, path = found.build.metadata.id, found.build.variant_path
+        build = self._find(reference)
+        name, path = build.metadata.id, build.variant_path
         # The imports inside a second build with the same id would get the modules of the first one.
-        if any(one.build.metadata.id == name and folder != path for folder, one in self.loaded.items()):
+        if any(one.metadata.id == name and folder != path for folder, one in _loaded_kernels.items()):
             reason = f"another build with the id {name} is loaded; load each of them in a notebook of its own"
             raise HubError(HubStatus.IMPORT_FAILED, reason)
-        self.found.append(found)
-        return found.build
+        return build
 
-    def _find(self, reference: KernelReference) -> ResolvedKernel:
+    def _find(self, reference: KernelReference) -> LocalKernel:
         """Return the build that ``reference`` means here, with its files checked."""
         if folder := _override(reference):
             return self._from_folder(reference, folder)
@@ -90,20 +83,17 @@ class Resolver:
         found = self._from_known(reference, earlier, "cache") if earlier else None
         return found or self._from_hub(reference)
 
-    def _from_folder(self, reference: KernelReference, folder: Path) -> ResolvedKernel:
+    def _from_folder(self, reference: KernelReference, folder: Path) -> LocalKernel:
         if not folder.is_dir():
             where, what = f"get_kernel({reference.text!r})", f"there is no folder {folder}"
             raise KbtError(where, what, "a kernel's folder")
         build = choose_build(folder, reference.repo or reference.folder, self.backend)
-        found = _checked(reference, build, "override", _LOCAL)
-        if reference.version not in (None, build.metadata.version):
-            note = (
-                f"version {reference.version} was requested; this folder has version {build.metadata.version}"
-            )
-            found.info.notes.append(note)
-        return found
+        version, note = build.metadata.version, ""
+        if reference.version not in (None, version):
+            note = f"version {reference.version} was requested; this folder has version {version}"
+        return self._checked(reference, build, "override", _LOCAL, note)
 
-    def _from_source_build(self, reference: KernelReference) -> ResolvedKernel | None:
+    def _from_source_build(self, reference: KernelReference) -> LocalKernel | None:
         """Return what ``kbt hub build`` made of the kernel, or None if it built no such version.
 
         A source build that cannot be used is an error: a run must not use the Hub's build in one process only.
@@ -116,15 +106,13 @@ class Resolver:
             reason = f"the source build of {reference.repo} is not finished; run `kbt hub build` again"
             raise HubError(HubStatus.CACHE_INCOMPLETE, reason)
         build = choose_build(folder, reference.repo, self.backend)
-        version, made = build.metadata.version, read_source_build(build)
-        same = (
-            made is not None and len(reference.revision) >= 7 and made.commit.startswith(reference.revision)
-        )
-        if not same and (version is None or version != reference.version):
-            return None
-        return _checked(reference, build, "override", _LOCAL)
+        version, revision, made = build.metadata.version, reference.revision, read_source_build(build)
+        is_commit = made is not None and len(revision) >= 7 and made.commit.startswith(revision)
+        if is_commit or (version is not None and version == reference.version):
+            return self._checked(reference, build, "override", _LOCAL)
+        return None
 
-    def _from_lock(self, reference: KernelReference, commit: str) -> ResolvedKernel:
+    def _from_lock(self, reference: KernelReference, commit: str) -> LocalKernel:
         known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
         if found := self._from_known(reference, known, "lock"):
             return found
@@ -132,9 +120,9 @@ class Resolver:
             reason = f"{reference.name} is locked to {commit[:12]}, which is not in the local cache"
             raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and {_OFFLINE}")
         build, answer = self._download(parse_reference(reference.repo, revision=commit))
-        return _checked(reference, build, "lock", answer)
+        return self._checked(reference, build, "lock", answer)
 
-    def _from_known(self, reference: KernelReference, known: Answer, origin: str) -> ResolvedKernel | None:
+    def _from_known(self, reference: KernelReference, known: Answer, origin: str) -> LocalKernel | None:
         """Return the commit in a lock or in an earlier answer of the Hub, or None if the Hub has to supply files."""
         if known.trusted == ALLOW_LIST and not self._allows(reference.repo):
             publisher = reference.repo.partition("/")[0]
@@ -149,7 +137,7 @@ class Resolver:
                     raise
         return None
 
-    def _from_hub(self, reference: KernelReference) -> ResolvedKernel:
+    def _from_hub(self, reference: KernelReference) -> LocalKernel:
         """Return what the Hub has; if it does not respond, or with an error, what the cache has."""
         if _is_offline():
             return self._from_cache(reference, _OFFLINE)
@@ -164,22 +152,23 @@ class Resolver:
                 if second.status is HubStatus.FILES_CHANGED:
                     raise
                 raise error from second
-        return _checked(reference, build, "hub", answer)
+        return self._checked(reference, build, "hub", answer)
 
-    def _from_cache(self, reference: KernelReference, why: str) -> ResolvedKernel:
+    def _from_cache(self, reference: KernelReference, why: str) -> LocalKernel:
         """Return the build in the cache, with a note that states why the Hub was not used."""
         if not (commit := cached_commit(reference)):
             there = ", ".join(sorted(cached_names(reference.repo)))
             what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
             raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
         known = find_answer(reference.repo, commit) or Answer(pin=reference.pin, commit=commit)
-        found = self._from_snapshot(reference, known, "cache")
-        found.info.notes.append(f"taken from the local cache: {why}")
-        return found
+        return self._from_snapshot(reference, known, "cache", f"taken from the local cache: {why}")
 
-    def _from_snapshot(self, reference: KernelReference, known: Answer, origin: str) -> ResolvedKernel:
+    def _from_snapshot(
+        self, reference: KernelReference, known: Answer, origin: str, note: str = ""
+    ) -> LocalKernel:
         folder = snapshot_folder(reference.repo, known.commit)
-        return _checked(reference, choose_build(folder, reference.repo, self.backend), origin, known)
+        build = choose_build(folder, reference.repo, self.backend)
+        return self._checked(reference, build, origin, known, note)
 
     def _download(self, reference: KernelReference) -> tuple[LocalKernel, Answer]:
         """Download the build for this system, and keep the Hub's answer for later processes."""
@@ -209,6 +198,43 @@ class Resolver:
         )
         save_answer(repo, answer)
         return build, answer
+
+    def _checked(
+        self, reference: KernelReference, build: LocalKernel, origin: str, known: Answer, note: str = ""
+    ) -> LocalKernel:
+        """Return the build after checking its files against what is known of them; describe it for the record."""
+        repo = reference.repo or reference.folder
+        digest = check_files(build, repo, known.builds.get(build.variant_str))
+        # Verifying a signature needs the network; `kernels verify-signature` does it.
+        signed = (build.variant_path / "metadata.json.sigstore").exists()
+        provenance = build.metadata.provenance
+        info = HubKernel(
+            repo=repo,
+            requested=reference.text if reference.folder or "@" in reference.text else reference.name,
+            origin=origin,
+            commit=known.commit,
+            variant=build.variant_str,
+            version=build.metadata.version,
+            digest=digest,
+            signature="not checked" if signed else "unsigned",
+            dirty=None if provenance is None else bool(provenance.dirty),
+            trusted=known.trusted or "not checked",
+        )
+        if made := read_source_build(build):
+            source = Path(made.source)
+            # It would be measured under the wrong name.
+            if (source / "build.toml").is_file() and read_source(source).digest() != made.source_digest:
+                reason = f"the source of {repo} changed after it was built; run `kbt hub build` again"
+                raise HubError(HubStatus.FILES_CHANGED, reason)
+            archs = [f"sm_{arch.replace('.', '')}" for arch in made.archs]
+            how = f"built from source with {', '.join([*made.compilers, *archs, f'torch {made.torch}'])}"
+            left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
+            info.origin, info.commit, info.dirty = SOURCE_BUILD, known.commit or made.commit, made.dirty
+            info.notes.append(how + left_out)
+        if note:
+            info.notes.append(note)
+        self.found[build.variant_path] = info
+        return build
 
     def _allows(self, repo: str) -> bool:
         return repo in self.trust or repo.partition("/")[0] in self.trust
@@ -250,39 +276,6 @@ def _locked_commit(reference: KernelReference) -> str:
     )
     entry = locks.get(KernelDependency(reference.repo, version))
     return entry.commit if entry else ""
-
-
-def _checked(reference: KernelReference, build: LocalKernel, origin: str, known: Answer) -> ResolvedKernel:
-    """Check a build's files against what is known of them, and describe it."""
-    repo = reference.repo or reference.folder
-    digest = check_files(build, repo, known.builds.get(build.variant_str))
-    # Verifying a signature needs the network; `kernels verify-signature` does it.
-    signed = (build.variant_path / "metadata.json.sigstore").exists()
-    provenance = build.metadata.provenance
-    info = HubKernel(
-        repo=repo,
-        requested=reference.text if reference.folder or "@" in reference.text else reference.name,
-        origin=origin,
-        commit=known.commit,
-        variant=build.variant_str,
-        version=build.metadata.version,
-        digest=digest,
-        signature="not checked" if signed else "unsigned",
-        dirty=None if provenance is None else bool(provenance.dirty),
-        trusted=known.trusted or "not checked",
-    )
-    if made := read_source_build(build):
-        source = Path(made.source)
-        # It would be measured under the wrong name.
-        if (source / "build.toml").is_file() and read_source(source).digest() != made.source_digest:
-            reason = f"the source of {repo} changed after it was built; run `kbt hub build` again"
-            raise HubError(HubStatus.FILES_CHANGED, reason)
-        archs = [f"sm_{arch.replace('.', '')}" for arch in made.archs]
-        note = f"built from source with {', '.join([*made.compilers, *archs, f'torch {made.torch}'])}"
-        left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
-        info.origin, info.commit, info.dirty = SOURCE_BUILD, known.commit or made.commit, made.dirty
-        info.notes.append(note + left_out)
-    return ResolvedKernel(build, info)
 
 
 def _is_offline() -> bool:
