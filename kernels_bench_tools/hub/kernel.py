@@ -112,9 +112,8 @@ def _select(module: Any, reference: KernelReference) -> Any:
     holder = getattr(module, "layers", None) if reference.layer else module
     if not hasattr(holder, name):
         kind = "layer" if reference.layer else "function"
-        there = (
-            ", ".join(sorted(public for public in dir(holder) if not public.startswith("_"))[:12]) or "none"
-        )
+        public = [one for one in dir(holder) if not one.startswith("_")]
+        there = ", ".join(public[:12]) or "none"
         raise HubError(HubStatus.NO_SUCH_LAYER, f"{reference.name} has no {kind} {name}; it has: {there}")
     return getattr(holder, name)
 

@@ -79,7 +79,8 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
     while link is not None and all(link is not known for known in chain):
         chain.append(link)
         link = link.__cause__ or link.__context__
-    if unreachable := [link for link in chain if _UNREACHABLE & _class_names(link)]:
+    classes = [{kind.__name__ for kind in type(link).__mro__} for link in chain]
+    if unreachable := [link for link, names in zip(chain, classes, strict=True) if names & _UNREACHABLE]:
         return HubError(HubStatus.HUB_UNREACHABLE, f"the Hub cannot be reached: {_one_line(unreachable[-1])}")
     message = str(error)
     codes = (getattr(getattr(link, "response", None), "status_code", None) for link in chain)
@@ -89,9 +90,8 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
         publisher = repo.partition("/")[0]
         reason = f"the Hub does not list {publisher} as a trusted publisher, and trust= does not name it"
         return HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
-    names = set[str]().union(*map(_class_names, chain))
     for name, (status, reason) in _BY_CLASS.items():
-        if name in names:
+        if any(name in names for names in classes):
             return HubError(status, reason.format(repo=repo))
     if code is not None:
         return HubError(HubStatus.HUB_ERROR, f"the Hub responded with HTTP {code} for {repo}")
@@ -99,9 +99,7 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
         # The message begins with a path of this machine; the reasons of each build follow.
         lines = message.partition(":\n\n")[2].splitlines()
         rejected = "; ".join(line.strip() for line in lines if line.strip())[:600]
-        reason = f"no build of {repo} fits this system: {rejected}"
-        if not rejected:
-            reason = f"{repo} has no builds"
+        reason = f"no build of {repo} fits this system: {rejected or 'there are none'}"
         return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
     for text, (status, prefix) in _BY_MESSAGE.items():
         if text in message:
@@ -115,10 +113,6 @@ def classify(error: BaseException, repo: str, otherwise: HubStatus) -> HubError:
     if otherwise is HubStatus.HUB_ERROR:
         error, what = chain[-1], f"{repo} cannot be downloaded"
     return HubError(otherwise, f"{what}: {type(error).__name__}: {_one_line(error)}")
-
-
-def _class_names(error: BaseException) -> set[str]:
-    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _one_line(error: BaseException) -> str:
