@@ -25,15 +25,6 @@ def test_a_locked_version_or_branch_stays_at_its_commit(place: Place, pin: int |
     assert {(one["origin"], one["commit"]) for one in (*fetched.loaded, *known.loaded)} == {("lock", commit)}
 
 
-def test_a_locked_kernel_that_is_not_here_is_named_offline(place: Place) -> None:
-    place.lock(place.hub.publish(place.repo, place.make(), "v1"))
-
-    offline = place.load(f"{place.repo}@1", HF_HUB_OFFLINE="1")
-
-    assert offline.status == HubStatus.NOT_IN_CACHE
-    assert "is locked to" in offline.reason
-
-
 def test_a_lock_does_not_replace_the_allow_list(place: Place) -> None:
     commit = place.hub.publish("some-org/scale", place.make(), "v1")
     assert place.load({"reference": "some-org/scale@1", "trust": ["some-org"]}).status == HubStatus.OK
@@ -51,7 +42,6 @@ def test_a_lock_file_that_kernels_would_not_read_is_the_user_s_mistake(
     lock.write_text(lock.read_text().replace(real, commit) if commit else "{")
 
     assert place.load(f"{place.repo}@1").status == "mistake"
-    assert place.load(f"{place.repo}@1", KBT_KERNELS_LOCK=str(place.folder / "none.lock")).status == "mistake"
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,16 @@ def test_a_version_without_a_build_here_is_not_replaced_by_another_one(place: Pl
     assert place.load(f"{place.repo}@3").status == HubStatus.NO_BUILD_FOR_SYSTEM
 
 
-def test_a_version_is_resolved_on_the_hub_once(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1")
-    place.load(f"{place.repo}@1")
+def test_what_was_downloaded_is_loaded_again_without_a_request(place: Place) -> None:
+    place.hub.publish(place.repo, place.make(), "v1", "main")
+    place.load(f"{place.repo}@1", f"{place.repo}@main")
     place.hub.log.clear()
 
-    outcome = place.load(f"{place.repo}@1")
+    online = place.load(f"{place.repo}@1")
+    offline = place.load(f"{place.repo}@1", f"{place.repo}@main", HF_HUB_OFFLINE="1")
 
-    assert (origins(outcome), outcome.loaded[0]["trusted"]) == (["cache"], "publisher")
+    assert (origins(online), online.loaded[0]["trusted"]) == (["cache"], "publisher")
+    assert [one["status"] for one in offline.all] == [HubStatus.OK] * 2
     assert place.hub.log == []
 
 
@@ -71,16 +73,6 @@ def test_offline_the_cache_is_used_without_a_request(place: Place) -> None:
     assert kernel["commit"] == "c0ffee" * 6 + "0000"
     assert "HF_HUB_OFFLINE" in kernel["notes"][0]
     assert place.hub.log == []
-
-
-def test_what_was_downloaded_online_works_offline(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1", "main")
-    place.load(f"{place.repo}@1")
-    place.load(f"{place.repo}@main")
-
-    outcome = place.load(*[f"{place.repo}@{pin}" for pin in ("1", "main")], HF_HUB_OFFLINE="1")
-
-    assert [one["status"] for one in outcome.all] == [HubStatus.OK] * 2
 
 
 @pytest.mark.parametrize("mode", ["down", "silent", "500"])
@@ -116,8 +108,9 @@ def test_a_folder_is_loaded_from_the_notebook_s_place(place: Place) -> None:
     assert outcome.loaded[0]["trusted"] == "local"
 
 
-def test_a_wrong_override_is_the_user_s_mistake(place: Place) -> None:
+def test_a_folder_an_override_or_a_lock_that_is_not_there_is_the_user_s_mistake(place: Place) -> None:
     assert place.load("./nowhere").status == "mistake"
+    assert place.load(f"{place.repo}@1", KBT_KERNELS_LOCK=str(place.folder / "none.lock")).status == "mistake"
     assert "LOCAL_KERNELS" in place.load(f"{place.repo}@1", LOCAL_KERNELS="nonsense").reason
 
 
