@@ -9,11 +9,11 @@ SLACK = 100
 """Lines that an entry may be above the folder's, so that one that shrinks gives its lines back."""
 
 LINES = {
-    "kernels_bench_tools": 41_540,
+    "kernels_bench_tools": 41_390,
     "kernels_bench_tools/chart": 690,
     "kernels_bench_tools/cli": 4_130,
     "kernels_bench_tools/cluster": 590,
-    "kernels_bench_tools/hub": 1_700,
+    "kernels_bench_tools/hub": 1_580,
     "kernels_bench_tools/measure": 8_000,
     "kernels_bench_tools/models": 3_520,
     "kernels_bench_tools/notebooks": 2_040,
@@ -22,9 +22,9 @@ LINES = {
     "kernels_bench_tools/report": 2_780,
     "kernels_bench_tools/results": 4_590,
     "kernels_bench_tools/run": 4_990,
-    "kernels_bench_tools/selfcheck": 700,
+    "kernels_bench_tools/selfcheck": 600,
     "kernels_bench_tools/serve": 220,
-    "tests": 30_540,
+    "tests": 30_500,
 }
 """The most lines of Python in a folder, with all that is inside."""
 

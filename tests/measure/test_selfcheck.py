@@ -12,10 +12,11 @@ import torch
 from builds import measured_latency
 from projects import ROOT, run_kbt
 
-from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.cli.selfcheck import selfcheck
+from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.records.device import cpu_device
-from kernels_bench_tools.records.record import Record
-from kernels_bench_tools.records.selfcheck import KernelAgreement, SelfCheck
+from kernels_bench_tools.records.record import Environment, Record
+from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.compare import compare
 from kernels_bench_tools.selfcheck import checks
@@ -192,6 +193,25 @@ def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -
     assert [len(kernel.process_medians_us) for kernel in found.kernels] == [0, 2, 2]
     assert found.kernels[0].ci_low_us <= found.kernels[0].ours_us <= found.kernels[0].ci_high_us
     assert found.floors_us["python_call"] > 0
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_a_failed_check_is_a_failure_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passed: bool, code: int
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    one = Check(name="floors", title="", expected="", found="", passed=passed)
+    made = SelfCheck(ts="", device=cpu_device(), env=Environment(), checks=[one])
+
+    def write(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        write_struct(Path(command[command.index("-m") + 2]), made)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KBT_COMMIT", "abc")
+    monkeypatch.setattr(subprocess, "run", write)
+
+    assert selfcheck(output=tmp_path / "found.json") == code
 
 
 def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> None:
