@@ -14,11 +14,10 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from functools import partial
 from html import escape
 from itertools import groupby
 from multiprocessing import get_context
@@ -35,7 +34,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from kernels_bench_tools.chart.palette import Style, assign_styles
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import DeviceSummary, Estimate, Point, Row, Summary
+from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.results.metrics import (
     LATENCY,
     METRICS,
@@ -78,17 +77,13 @@ class Series(NamedTuple):
     """The same for the crosses of failed workloads."""
 
 
-class Panel(NamedTuple):
-    svg: str
-    height: float
-
-
 def attributes(**values: str) -> str:
     """Return ``data-`` attributes of these names, each after a space; those without a value are left out."""
-    return "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value)
+    shown = {name: printable(value) for name, value in values.items()}
+    return "".join(f' data-{name}="{escape(value)}"' for name, value in shown.items() if value)
 
 
-def panel_svg(drawn: str, tags: str, series: Mapping[str, Series]) -> Panel:
+def panel_svg(drawn: str, tags: str, series: Mapping[str, Series]) -> str:
     """Return a figure of ``draw_panel``, as matplotlib wrote it, as an element with these attributes.
 
     Groups of ``series``, by slug, get a class, links a label, and markers their data.
@@ -127,17 +122,15 @@ def panel_svg(drawn: str, tags: str, series: Mapping[str, Series]) -> Panel:
 
     look = 'font-family="system-ui, sans-serif" font-size="9.5px" fill="currentColor" stroke-linejoin="round"'
     box = f'width="{size[1]}" height="{size[2]}" viewBox="0 0 {size[1]} {size[2]}"'
-    return Panel(
-        f'<svg class="panel" {box} role="group" {look} {tags}>{_TAG.sub(tag, body)}</svg>', float(size[2])
-    )
+    return f'<svg class="panel" {box} role="group" {look} {tags}>{_TAG.sub(tag, body)}</svg>'
 
 
-def figure_svg(title: str, panels: Sequence[Panel], empty: str) -> bytes:
+def figure_svg(title: str, panels: Sequence[str], empty: str) -> bytes:
     """Return the panels, one below the other, as an SVG file; without panels it shows the text ``empty``."""
     height, placed = 0.0, []
     for panel in panels:
-        placed.append(panel.svg.replace("<svg ", f'<svg y="{height:.1f}" ', 1))
-        height += panel.height + _GAP
+        placed.append(panel.replace("<svg ", f'<svg y="{height:.1f}" ', 1))
+        height += float(panel.partition(' height="')[2].partition('"')[0]) + _GAP
     if not panels:
         middle = f'x="{_WIDTH / 2}" y="{_EMPTY_HEIGHT / 2}" text-anchor="middle"'
         placed, height = [f'<text {middle} fill="currentColor">{escape(empty)}</text>'], _EMPTY_HEIGHT + _GAP
@@ -152,15 +145,13 @@ def figure_svg(title: str, panels: Sequence[Panel], empty: str) -> bytes:
     return "\n".join(lines).encode()
 
 
-_PLACED = re.compile(
-    r'<svg y="[^"]*" (?P<rest>class="panel" width="[^"]*" height="(?P<height>[^"]*)".* data-drawn="(?P<drawn>[^"]*)".*)'
-)
+_PLACED = re.compile(r'<svg y="[^"]*" (class="panel" width="[^"]*" height="[\d.]+".* data-drawn="([^"]*)".*)')
 
 
-def drawn_panels(figure: bytes) -> dict[str, Panel]:
+def drawn_panels(figure: bytes) -> dict[str, str]:
     """Return the panels of a file of ``figure_svg``, by the digest of what each was drawn from."""
     placed = filter(None, map(_PLACED.fullmatch, figure.decode(errors="replace").splitlines()))
-    return {panel["drawn"]: Panel(f"<svg {panel['rest']}", float(panel["height"])) for panel in placed}
+    return {panel[2]: f"<svg {panel[1]}" for panel in placed}
 
 
 def _shortened(number: re.Match[str]) -> str:
@@ -201,39 +192,35 @@ def chart_svg(
         [{row.implementation for row in view.rows} for view in summary.devices],
         first={row.implementation for row in rows if row.baseline},
     )
-    urls = {
-        row.implementation: f"../impls/{row.implementation}.html"
-        if pages is None
-        else pages.get(row.implementation, "")
-        for row in rows
-    }
+    urls = {row.implementation: f"../impls/{row.implementation}.html" for row in rows}
+    if pages is not None:
+        urls = {name: pages.get(name, "") for name in urls}
     charts = [chart]
     if chart == LATENCY.chart:
         charts += [metric.chart for metric in METRICS if metric.chart and not metric.file]
-    wanted = [
+    shown = [
         _Contents(summary, view, view_metrics(view)[name], styles, urls)
         for name in charts
         for view in summary.devices
         if shows(view, name)
     ]
-    digests, panels = [one.digest for one in wanted], drawn_panels(before)
-    new = {digest: one for digest, one in zip(digests, wanted, strict=True) if digest not in panels}
-    drawn = _drawn([partial(_panel, one, digest) for digest, one in new.items()])
-    panels |= dict(zip(new, drawn, strict=True))
+    panels, wanted = drawn_panels(before), {contents.digest: contents for contents in shown}
+    new = {digest: contents for digest, contents in wanted.items() if digest not in panels}
+    panels |= zip(new, _drawn([*new.values()]), strict=True)
     title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
     devices = " and ".join(dict.fromkeys(view.device.name for view in summary.devices if shows(view, chart)))
     label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"
-    return figure_svg(printable(label), [panels[one] for one in digests], printable(empty))
+    return figure_svg(printable(label), [panels[digest] for digest in wanted], printable(empty))
 
 
 _WORTH_A_PROCESS = 12
 """Panels that take longer than to start a process."""
-_to_draw: list[Callable[[], Panel]] = []
+_to_draw: list[_Contents] = []
 """By a process of those that share the panels."""
 
 
-def _drawn(panels: Sequence[Callable[[], Panel]]) -> list[Panel]:
+def _drawn(panels: Sequence[_Contents]) -> list[str]:
     """Draw panels, by several processes if they are many and there is memory for them."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     processes = min(cores, len(panels) // _WORTH_A_PROCESS)
@@ -244,15 +231,15 @@ def _drawn(panels: Sequence[Callable[[], Panel]]) -> list[Panel]:
             ProcessPoolExecutor(processes, get_context("fork"), _to_draw.extend, (panels,)) as pool,
         ):
             return list(pool.map(_draw, range(len(panels)), chunksize=4))
-    return [draw() for draw in panels]
+    return [contents.draw() for contents in panels]
 
 
-def _draw(number: int) -> Panel:
-    return _to_draw[number]()
+def _draw(number: int) -> str:
+    return _to_draw[number].draw()
 
 
 def shows(view: DeviceSummary, chart: str) -> bool:
-    """Return whether a chart has a panel of the view: the chart of latencies of every view, others where there is a number."""
+    """Return whether a chart has a panel for a view: latency always has one, other charts only if a point has a number."""
     if chart == LATENCY.chart:
         return True
     metric = view_metrics(view)[chart]
@@ -272,66 +259,53 @@ class _Contents(NamedTuple):
     def digest(self) -> str:
         summary, view, metric, styles, urls = self
         looks = [(styles[row.implementation], urls[row.implementation]) for row in view.rows]
-        shown = [
-            summary.operator,
-            summary.title,
-            metric.chart,
-            msgspec.structs.replace(view, pairs=[]),
-            looks,
-        ]
+        own = msgspec.structs.replace(view, pairs=[])
+        shown = [summary.operator, summary.title, metric.chart, own, looks]
         return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()[:16]
 
-
-def _panel(contents: _Contents, digest: str) -> Panel:
-    summary, view, metric, styles, urls = contents
-    key = "-".join(filter(None, (view.device.slug, view.key)))
-    # matplotlib makes the ids of markers from it, and a page has many panels.
-    salt = f"{slugify(summary.operator)} {metric.chart} {key}"
-    with matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": salt}]), warnings.catch_warnings():
-        # A glyph that the measuring font lacks is drawn in the reader's font.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = draw_panel(summary.title, view, metric, styles, urls)
-        drawn = io.StringIO()
-        # savefig() would draw twice.
-        FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None, "Creator": None})
-    title = view_title(view)
-    tags = attributes(
-        view=key,
-        chart=metric.chart,
-        title=title,
-        metric=metric.title,
-        unit="" if metric.label == metric.title else metric.unit,
-        drawn=digest,
-    )
-    label = printable(f"{summary.title} · {title}: {metric.title.lower()} by workload")
-    series = {row.slug: _series(view, row, metric) for row in view.rows}
-    return panel_svg(drawn.getvalue(), f'aria-label="{escape(label)}"{tags}', series)
+    def draw(self) -> str:
+        summary, view, metric, styles, urls = self
+        key = "-".join(filter(None, (view.device.slug, view.key)))
+        # matplotlib makes the ids of markers from it, and a page has many panels.
+        salt = f"{slugify(summary.operator)} {metric.chart} {key}"
+        with (
+            matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": salt}]),
+            warnings.catch_warnings(),
+        ):
+            # A glyph that the measuring font lacks is drawn in the reader's font.
+            warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+            figure = draw_panel(summary.title, view, metric, styles, urls)
+            drawn = io.StringIO()
+            # savefig() would draw twice.
+            FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None, "Creator": None})
+        title = view_title(view)
+        tags = attributes(
+            view=key,
+            chart=metric.chart,
+            title=title,
+            metric=metric.title,
+            unit="" if metric.label == metric.title else metric.unit,
+            drawn=self.digest,
+        )
+        label = printable(f"{summary.title} · {title}: {metric.title.lower()} by workload")
+        series = {row.slug: _series(view, row, metric) for row in view.rows}
+        return panel_svg(drawn.getvalue(), f'aria-label="{escape(label)}"{tags}', series)
 
 
 def _series(view: DeviceSummary, row: Row, metric: Metric) -> Series:
-    title, names = printable(row.title), ("value", "low", "high")
-    found = [(point, metric.estimate(point)) for point in row.points] if row.passed else []
+    points = []
+    for point in row.points if row.passed else ():
+        if estimate := metric.estimate(point):
+            low, high = (f"{end:.6g}" if estimate.known else "" for end in estimate[1:])
+            status = "" if point.status is Status.OK else point.status.value
+            value = f"{estimate.value:.6g}"
+            points.append(attributes(workload=point.workload, value=value, low=low, high=high, status=status))
     return Series(
-        label=f"{title} on {view_title(view)}",
-        data=attributes(title=title, note=printable(_note(row))),
-        points=[
-            attributes(
-                workload=printable(point.workload),
-                # An interval only where it is known.
-                **{
-                    name: f"{number:.6g}"
-                    for name, number in zip(names, estimate, strict=True)
-                    if estimate.known or name == "value"
-                },
-                status="" if point.status is Status.OK else point.status.value,
-            )
-            for point, estimate in found
-            if estimate is not None
-        ],
+        label=f"{printable(row.title)} on {view_title(view)}",
+        data=attributes(title=row.title, note=_note(row)),
+        points=points,
         failures=[
-            attributes(
-                workload=printable(point.workload), status=point.status.value, reason=printable(point.reason)
-            )
+            attributes(workload=point.workload, status=point.status.value, reason=point.reason)
             for point in failed_points(row)
         ],
     )
@@ -459,22 +433,18 @@ def failed_points(row: Row) -> list[Point]:
 def _draw_row(axes: Any, row: Row, metric: Metric, style: Style, url: str, nudge: float) -> None:
     """Draw the line of a row, and the band of its intervals, which goes on for ``nudge`` at its ends."""
     found = [metric.estimate(point) for point in row.points] if row.passed else []
-    places, low, high = [], [], []
-    for is_known, run in groupby(enumerate(found), key=lambda pair: pair[1] is not None and pair[1].known):
-        known = [(at, estimate) for at, estimate in run if estimate is not None]
+    known = [(at, *one[1:]) if one and one.known else None for at, one in enumerate(found)]
+    band: list[tuple[float, ...]] = []
+    for is_known, run in groupby(known, key=bool):
         if is_known:
-            places += [
-                known[0][0] - nudge,
-                *(at for at, _ in known),
-                known[-1][0] + nudge,
-                known[-1][0] + nudge,
-            ]
-            intervals = [known[0][1], *(one for _, one in known), known[-1][1], Estimate(*[math.nan] * 3)]
-            low += [interval.low for interval in intervals]
-            high += [interval.high for interval in intervals]
-    if places:
+            intervals = [interval for interval in run if interval]
+            first, last = intervals[0], intervals[-1]
+            before, after = first[0] - nudge, last[0] + nudge
+            gap = (after, math.nan, math.nan)
+            band += [(before, *first[1:]), *intervals, (after, *last[1:]), gap]
+    if band:
         look = {"facecolor": style.colour, "alpha": 0.22, "linewidth": 0, "clip_on": False}
-        axes.fill_between(places, low, high, gid=f"band--{row.slug}", **look)
+        axes.fill_between(*zip(*band, strict=True), gid=f"band--{row.slug}", **look)
     axes.plot(
         range(len(found)),
         [math.nan if estimate is None else estimate.value for estimate in found],
