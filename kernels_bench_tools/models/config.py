@@ -7,14 +7,14 @@ the command can read it, this module needs no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.records.model import CONFIGS, find_model, model_keys
+from kernels_bench_tools.records.model import CONFIGS, find_model
 
 VOCAB_PADDING = 64
 """The vocabulary is padded to a multiple of this many tokens, as in vLLM."""
@@ -100,7 +100,7 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class TransformersConfig(msgspec.Struct, kw_only=True, frozen=True):
-    """A model of which only transformers has modules: what a pass of it depends on."""
+    """A model that only transformers has: the fields that a forward pass depends on."""
 
     name: str
     source: str = ""
@@ -124,9 +124,10 @@ _OTHER_NAMES = {
     "num_local_experts": "num_experts",
 }
 """Names by which older or newer files have the same field."""
+_CHOSEN = {"num_experts_per_tok": "num_experts_per_tok"}
 _EXPERTS = {
-    "mixtral": {"num_experts": "num_local_experts", "intermediate_size": "intermediate_size"},
-    "qwen3_moe": {"num_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
+    "mixtral": {"num_experts": "num_local_experts", "intermediate_size": "intermediate_size", **_CHOSEN},
+    "qwen3_moe": {"num_experts": "num_experts", "intermediate_size": "moe_intermediate_size", **_CHOSEN},
 }
 """By ``model_type``, the names of fields of :class:`Experts` in Hugging Face's file."""
 _LLAMA = {"rope_theta": 1e4, "rms_norm_eps": 1e-6}
@@ -152,10 +153,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 """Values of keys with which the modules of ``baseline`` compute what the model does; absent keys mean the same."""
 
 
-def config_keys() -> list[str]:
-    return model_keys(CONFIGS)
-
-
 def load_config(key: str) -> ModelConfig:
     """Return the configuration of a model that comes with this package, such as ``llama-3.1-8b``.
 
@@ -179,17 +176,16 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
             name,
             f"model_type {_json(kind)} is not supported",
             " or ".join(known),
-            "`--framework transformers` measures other models that it has",
+            "Use `--framework transformers` for other models that transformers has",
         )
     # A window of None is none, while any other field of None is absent.
     given = {key: value for key, value in data.items() if value is not None or key == "sliding_window"}
     data = {**_ASSUMED[kind], **given}
     names = _EXPERTS.get(kind, {})
-    experts = ["num_experts_per_tok"] if names else []
     # Fields for which transformers has a number of its own, such as 128, where a file of that kind has none.
     counts = ["num_key_value_heads"] if kind != "llama" else []
     sizes = ["head_dim"] if kind == "qwen3" else []
-    required = [*_COMMON, *counts, *sizes, *names.values(), *experts]
+    required = [*_COMMON, *counts, *sizes, *names.values()]
     missing = [key for key in dict.fromkeys(required) if _value(data, key) is None]
     try:
         rope = _rope(data)
@@ -201,12 +197,11 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
             "rope_theta": rope["rope_theta"],
             "rope_scaling": _rope_scaling(rope, name),
             "experts": None,
-            **{key: _value(data, key) for key in (*_COMMON, *_OPTIONAL) if _value(data, key) is not None},
+            **_given(data, (*_COMMON, *_OPTIONAL)),
         }
         if names:
             fields["experts"] = {
                 **{field: _value(data, key) for field, key in names.items()},
-                "num_experts_per_tok": data["num_experts_per_tok"],
                 # Mixtral always scales; the other kind's file says whether it does.
                 "norm_topk_prob": data.get("norm_topk_prob", kind == "mixtral"),
             }
@@ -216,17 +211,16 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
 
 
 def config_for(framework: str, data: Mapping[str, Any], name: str) -> ModelConfig | TransformersConfig:
-    """Return :func:`config_from_huggingface`, or for a model of transformers that only it has the fields that all have.
+    """Return :func:`config_from_huggingface`, or, for a model that only transformers has, the fields that all models have.
 
     Raises:
-        ModelError: As by that function; or such a model has weights that are quantized.
+        ModelError: As by that function, or the weights are quantized.
     """
     kind = data.get("model_type")
     if not framework or not isinstance(kind, str) or kind in get_args(ModelType):
         return config_from_huggingface(data, name)
     _refuse_quantized(data, name)
-    known = {key: _value(data, key) for key in TransformersConfig.__struct_fields__}
-    fields = {key: value for key, value in known.items() if value is not None}
+    fields = _given(data, TransformersConfig.__struct_fields__)
     facts = {key: value for key, value in data.items() if key != "source"}
     try:
         return msgspec.convert({**fields, "name": name, "facts": facts}, TransformersConfig)
@@ -235,7 +229,7 @@ def config_for(framework: str, data: Mapping[str, Any], name: str) -> ModelConfi
 
 
 def config_digest(config: ModelConfig | TransformersConfig) -> str:
-    """Return six digits that differ between models, whatever their names."""
+    """Return six hexadecimal digits that identify a model, whatever its name and source."""
     facts = msgspec.structs.replace(config, name="", source="")
     return sha256(msgspec.json.encode(facts)).hexdigest()[:6]
 
@@ -284,18 +278,14 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
             raise ModelError(name, f"{_json(layer)} in layer_types is not supported", "full_attention")
 
 
-def _refuse_quantized(data: Mapping[str, Any], name: str) -> None:
-    for key, value in _quantization(data, ""):
-        raise ModelError(name, f"{key} {_json(value)} is not supported", "Weights that are not quantized")
-
-
-def _quantization(data: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield what says at any depth of a configuration that weights are quantized."""
+def _refuse_quantized(data: Mapping[str, Any], name: str, where: str = "") -> None:
+    """Refuse a key at any depth of a configuration that says that weights are quantized."""
     for key, value in data.items():
         if value and value != "none" and _QUANTIZED.search(key):
-            yield where + key, value
-        elif isinstance(value, dict):
-            yield from _quantization(value, f"{where}{key}.")
+            what = f"{where}{key} {_json(value)} is not supported"
+            raise ModelError(name, what, "Weights that are not quantized")
+        if isinstance(value, dict):
+            _refuse_quantized(value, name, f"{where}{key}.")
 
 
 def _json(value: Any) -> str:
@@ -305,6 +295,10 @@ def _json(value: Any) -> str:
 def _value(data: Mapping[str, Any], key: str) -> Any:
     value = data.get(key)
     return data.get(_OTHER_NAMES.get(key, key)) if value is None else value
+
+
+def _given(data: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key in keys if (value := _value(data, key)) is not None}
 
 
 def _rope(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,4 +313,4 @@ def _rope_scaling(rope: Mapping[str, Any], name: str) -> dict[str, Any] | None:
         return None
     if kind != "llama3":
         raise ModelError(name, f"rope_type {_json(kind)} is not supported", "default or llama3")
-    return {key: rope[key] for key in RopeScaling.__struct_fields__ if key in rope}
+    return dict(rope)

@@ -10,11 +10,10 @@ from kernels_bench_tools.models.config import (
     check_tensor_parallel,
     config_for,
     config_from_huggingface,
-    config_keys,
     load_config,
 )
 from kernels_bench_tools.models.forward_pass import transformers_model
-from kernels_bench_tools.records.model import CONFIGS, find_model
+from kernels_bench_tools.records.model import CONFIGS, find_model, model_keys
 from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest
 
 LLAMA = {"model_type": "llama", **HUGGINGFACE["llama"]}
@@ -23,7 +22,7 @@ MISTRAL = {"model_type": "mistral", **HUGGINGFACE["mistral"]}
 MIXTRAL = {"model_type": "mixtral", **HUGGINGFACE["mixtral"]}
 
 
-@pytest.mark.parametrize("key", config_keys())
+@pytest.mark.parametrize("key", model_keys(CONFIGS))
 def test_a_model_of_this_package_has_a_source_and_its_key_as_name(key: str) -> None:
     config = load_config(key)
 
@@ -45,7 +44,7 @@ def test_a_model_that_only_transformers_has_is_that_of_its_source(key: str, para
     if "transformers" in config.source:  # whose defaults they are
         defaults = type(model.config)().to_dict()
         assert {name: value for name, value in data.items() if name != "source"}.items() <= defaults.items()
-    with pytest.raises(ModelError, match="`--framework transformers` measures other models"):
+    with pytest.raises(ModelError, match="Use `--framework transformers` for other models"):
         load_config(key)
 
 

@@ -4,9 +4,16 @@ from collections import Counter
 
 import pytest
 
-from kernels_bench_tools.models.config import ModelConfig, config_keys, load_config, splitting_problems
+from kernels_bench_tools.models.config import ModelConfig, load_config, splitting_problems
 from kernels_bench_tools.models.derive import derive
-from kernels_bench_tools.records.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
+from kernels_bench_tools.records.model import (
+    CONFIGS,
+    RANKS,
+    Phase,
+    derived_folder,
+    model_keys,
+    read_model_tasks,
+)
 
 PARAMETERS = {
     "llama-3.2-1b": 1_235_814_400,
@@ -46,7 +53,7 @@ def kernel_calls(phase: Phase) -> Counter[str]:
     return +calls
 
 
-@pytest.mark.parametrize("key", config_keys())
+@pytest.mark.parametrize("key", model_keys(CONFIGS))
 def test_the_committed_tasks_are_those_of_the_modules_with_the_published_parameters_and_calls(
     key: str,
 ) -> None:
@@ -92,7 +99,7 @@ def test_the_committed_tasks_of_a_rank_are_those_of_its_modules(key: str, ranks:
 
 @pytest.mark.parametrize("ranks", RANKS[1:])
 def test_tasks_of_ranks_are_committed_where_a_model_can_be_split_and_only_add_sums(ranks: int) -> None:
-    split = [key for key in config_keys() if not splitting_problems(load_config(key), ranks)]
+    split = [key for key in model_keys(CONFIGS) if not splitting_problems(load_config(key), ranks)]
 
     assert model_keys(derived_folder(ranks)) == split
     for key in split:
