@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import chain, cycle
 from statistics import median
@@ -87,7 +87,9 @@ class PhaseMeasurement:
         self._name, self._model, self._changed = name, model, changed
         self._forward, self._device, self._cuda = forward, device, device.startswith("cuda")
         self._compare = Comparison(model, changed, forward)
-        self._make_record = make_record
+        self._make_record = partial(make_record, phase=name)
+        self._saved: dict[Key, tuple[float, float]] = {}
+        """What a call of a replaced module takes less of the device's and of the host's milliseconds."""
 
     def records(self) -> Iterator[Record]:
         """Yield the records of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
@@ -114,9 +116,8 @@ class PhaseMeasurement:
         missing = sorted(changed.instances.keys() - called)
         if not called:
             raise NotPropagatedError(f"none of {', '.join(missing)} is called in {self._name}")
-        make_record = partial(
+        self._make_record = partial(
             self._make_record,
-            phase=self._name,
             replaced=len(changed.instances),
             called=len(called),
             missing=missing[:LISTED],
@@ -124,18 +125,17 @@ class PhaseMeasurement:
         )
         agreement = compare.whole()
         if forward.trains:
-            yield from self._whole(make_record, agreement, None, None)
+            yield from self._whole(agreement, None, None)
         else:
             with compare.same_experts():
-                saved: dict[Key, tuple[float, float]] = {}
                 for key, block in sorted(blocks.items()):
-                    yield self._block(key, block, make_record, saved)
-                calls = {key: blocks[key].count - blocks[key].nested for key in saved}
+                    yield self._block(key, block)
+                calls = {key: blocks[key].count - blocks[key].nested for key in self._saved}
                 of_device, of_host = (
-                    sum(count * saved[key][which] for key, count in calls.items()) if calls else None
+                    sum(count * self._saved[key][which] for key, count in calls.items()) if calls else None
                     for which in (0, 1)
                 )
-                yield from self._whole(make_record, agreement, of_device, of_host)
+                yield from self._whole(agreement, of_device, of_host)
         forward.change()
         if isinstance(forward, PagedPass) and forward.decodes:
             forward.shorten()
@@ -145,33 +145,23 @@ class PhaseMeasurement:
         if overwritten := [name for name, weight in weights.items() if after[name] != weight]:
             raise EffectError(f"the implementation changes weights of the model, such as {overwritten[0]}")
 
-    def _block(
-        self, key: Key, block: ModuleCalls, make_record: MakeRecord, saved: dict[Key, tuple[float, float]]
-    ) -> Record:
+    def _block(self, key: Key, block: ModuleCalls) -> Record:
         """Return the record of a module of levels 1 to 3, called alone with the inputs of the first of its calls.
 
         One that is replaced is compared once more, with other values in the same tensors: nothing may be kept by their address.
-        What a call of it takes less of the device's and of the host's milliseconds is added to ``saved``.
         """
-        first = block.first[0]
-
-        def call() -> Any:
-            with self._forward.context():
-                return first()
-
+        first, call = block.first[0], self._alone(block.first)
         samples = without_drift(self._rounds(lambda _: self._timer(call), SECONDS))
         host: dict[str, float] = {}
         predicted = None
         if block.inside:
-            less = sum(count / block.count * saved[inner][0] for inner, count in block.inside.items())
+            less = sum(count / block.count * self._saved[inner][0] for inner, count in block.inside.items())
             predicted = max(median(samples["baseline"]) - less, 0.0)
         else:
             if not self._changed.in_place:
-                tensors = (
-                    x for x in first.inputs if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
-                )
-                for given in tensors:
-                    if given.is_floating_point():
+                for given in first.inputs:
+                    is_weight = isinstance(given, nn.Parameter)
+                    if isinstance(given, Tensor) and given.is_floating_point() and not is_weight:
                         given.copy_(given.roll(1, -1))
                 with self._compare.side("candidate"):
                     output = call()
@@ -182,8 +172,8 @@ class PhaseMeasurement:
                 for side in SIDES[:2]:
                     with self._compare.side(side):
                         host[side] = _host_ms(call)
-            saved[key] = less, host["baseline"] - host["candidate"] if host else less
-        return make_record(
+            self._saved[key] = less, host["baseline"] - host["candidate"] if host else less
+        return self._make_record(
             level=block.level,
             module=block.name,
             calls=block.count,
@@ -194,6 +184,16 @@ class PhaseMeasurement:
             baseline_host_ms=host.get("baseline"),
         )
 
+    def _alone(self, calls: Sequence[ModuleCall]) -> Callable[[], Any]:
+        """Return what makes one of these calls outside of a pass, each in turn."""
+        turns = cycle(calls)
+
+        def call() -> Any:
+            with self._forward.context():
+                return next(turns)()
+
+        return call
+
     def _timer(self, call: Callable[[], Any]) -> Sample:
         if not self._cuda:
             return lambda: median(_wall_ms(call, self._device) for _ in range(CALLS))
@@ -201,25 +201,18 @@ class PhaseMeasurement:
         return lambda: median(timed.ms for timed in retry(lambda: timer.by_kernels(CALLS)))
 
     def _whole(
-        self,
-        make_record: MakeRecord,
-        agreement: Mapping[str, float],
-        saved_ms: float | None,
-        host_saved_ms: float | None,
+        self, agreement: Mapping[str, float], saved_ms: float | None, host_saved_ms: float | None
     ) -> Iterator[Record]:
         """Yield the records of the whole model; the first has what is known of it without the others."""
 
         def record(how: str, timer: Timer, samples: Samples, saved: float | None, **details: Any) -> Record:
             predicted = None if saved is None else max(median(samples["baseline"]) - saved, 0.0)
-            return make_record(
-                level=4, module=how, calls=1, samples=samples, timer=timer, predicted_ms=predicted, **details
-            )
+            details |= {"samples": samples, "timer": timer, "predicted_ms": predicted}
+            return self._make_record(level=4, module=how, calls=1, **details)
 
         first: dict[str, Any] = {"agreement": agreement}
         if isinstance(self._model, CausalLM):  # kernels of transformers' models are no modules
-            first["parts"] = break_down(
-                self._model, self._forward, lambda call: self._timer(call)(), cuda=self._cuda
-            )
+            first["parts"] = self._parts()
         limited = self._cuda and not self._forward.decodes
         fewest, idle = (MIN_LIMITED_ROUNDS, IDLE_PASSES) if limited else (MIN_ROUNDS, 0)
         kernels_ms = 0.0
@@ -249,6 +242,50 @@ class PhaseMeasurement:
             pool = torch.cuda.graph_pool_handle()  # shared, so that all sides use the same addresses
             samples = without_drift(self._rounds(lambda side: self._graph(side, pool), MODEL_SECONDS))
             yield record("CUDA graph", Timer.MONOTONIC, samples, saved_ms)
+
+    def _parts(self) -> list[Part]:
+        """Return the time of each module of level 1 in a forward pass, the longest first.
+
+        Calls with inputs of the same shapes are one part. The last part, without a name, is all that is outside of them.
+        Calls that are timed alone take turns with the inputs of several instances, so that weights are as cold as in the
+        model.
+        """
+        kernels = {type(module) for module in modules_of_levels(self._model, 1)}
+        noted = note_calls(self._model, kernels, self._forward, INSTANCES)
+        found = {key: calls for key, calls in noted.items() if calls.level == 1}
+        names = {key: calls.name for key, calls in found.items()}
+        passes = [self._ms_by_name(names) for _ in range(1 + PASSES)][1:]
+        parts = []
+        for calls in found.values():
+            ms = median(times[calls.name] for times in passes)
+            alone_ms = calls.count * self._timer(self._alone(calls.first))()
+            parts.append(Part(module=calls.name, calls=calls.count, ms=ms, alone_ms=alone_ms))
+        outside = Part(module="", calls=0, ms=median(times[""] for times in passes))
+        return [*sorted(parts, key=lambda part: -part.ms), outside]
+
+    def _ms_by_name(self, names: Mapping[Key, str]) -> Mapping[str, float]:
+        """Return the milliseconds of all calls of each name in one forward pass, and of what is outside of them."""
+        found: dict[str, float] = defaultdict(float)
+
+        @contextmanager
+        def timed(name: str) -> Iterator[None]:
+            start = perf_counter()
+            yield
+            found[name] += 1000 * (perf_counter() - start)
+
+        running = ExitStack()
+        range_of = named_range if self._cuda else timed
+
+        def before(call: ModuleCall) -> None:
+            running.enter_context(range_of(names[call.key]))
+
+        with hooked(modules_of_levels(self._model, 1), before, lambda *_: running.close()):
+            if self._cuda:
+                return device_ms_by_range(self._forward)
+            start = perf_counter()
+            self._forward()
+            found[""] = max(1000 * (perf_counter() - start) - sum(found.values()), 0.0)
+        return found
 
     def _peak_bytes(self, side: str) -> int:
         """Return the memory of a pass in addition to weights, inputs and cache."""
@@ -355,59 +392,3 @@ def _host_ms(call: Callable[[], Any]) -> float:
         call()
         times.append(1000 * (perf_counter() - start))
     return median(times)
-
-
-def break_down(
-    model: nn.Module, forward: ForwardPass, time_alone: Callable[[Callable[[], Any]], float], *, cuda: bool
-) -> list[Part]:
-    """Return the time of each module of level 1 in a forward pass, the longest first.
-
-    Calls with inputs of the same shapes are one part. The last part, without a name, is all that is outside of them.
-    ``time_alone`` returns the milliseconds of a call. The calls that it gets take turns with the inputs of several
-    instances, so that weights are as cold as in the model.
-    """
-    kernels = {type(module) for module in modules_of_levels(model, 1)}
-    noted = note_calls(model, kernels, forward, INSTANCES)
-    found = {key: calls for key, calls in noted.items() if calls.level == 1}
-    names = {key: calls.name for key, calls in found.items()}
-    passes = [_ms_by_name(model, forward, names, cuda=cuda) for _ in range(1 + PASSES)][1:]
-    parts = []
-    for calls in found.values():
-        turns = cycle(calls.first)
-
-        def call(turns: Iterator[ModuleCall] = turns) -> Any:
-            with forward.context():
-                return next(turns)()
-
-        ms = median(times[calls.name] for times in passes)
-        alone_ms = calls.count * time_alone(call)
-        parts.append(Part(module=calls.name, calls=calls.count, ms=ms, alone_ms=alone_ms))
-    outside = Part(module="", calls=0, ms=median(times[""] for times in passes))
-    return [*sorted(parts, key=lambda part: -part.ms), outside]
-
-
-def _ms_by_name(
-    model: nn.Module, forward: ForwardPass, names: Mapping[Key, str], *, cuda: bool
-) -> Mapping[str, float]:
-    """Return the milliseconds of all calls of each name in one forward pass, and of what is outside of them."""
-    found: dict[str, float] = defaultdict(float)
-    running: list[AbstractContextManager[None]] = []
-
-    @contextmanager
-    def timed(name: str) -> Iterator[None]:
-        start = perf_counter()
-        yield
-        found[name] += 1000 * (perf_counter() - start)
-
-    def before(call: ModuleCall) -> None:
-        name = names[call.key]
-        running.append(named_range(name) if cuda else timed(name))
-        running[-1].__enter__()
-
-    with hooked(modules_of_levels(model, 1), before, lambda *_: running.pop().__exit__(None, None, None)):
-        if cuda:
-            return device_ms_by_range(forward)
-        start = perf_counter()
-        forward()
-        found[""] = max(1000 * (perf_counter() - start) - sum(found.values()), 0.0)
-    return found
