@@ -13,6 +13,7 @@ import msgspec
 import torch
 from torch import nn
 
+from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.hub.kernel import use_in_transformers
 from kernels_bench_tools.measure.device.environment import (
@@ -21,8 +22,8 @@ from kernels_bench_tools.measure.device.environment import (
     imported_packages,
     torch_device,
 )
-from kernels_bench_tools.measure.operator import failed_status, failure_of
-from kernels_bench_tools.measure.task import LoadFailure, RecordFile, Task
+from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
+from kernels_bench_tools.measure.task import RecordFile, Task
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.forward_pass import (
@@ -56,7 +57,11 @@ def measure_effect(substitutes: Sequence[Substitute], context: CellContext, say:
     They are records of the first. If the model cannot use one of them, the only record has no workload, and says why.
     """
 
-    def start(request: EffectRequest) -> _Start:
+    def start(request: EffectRequest | None) -> _Start:
+        for given in substitutes:
+            if failure := given.task.failure:
+                raise CallError(failure.status, failure.failure)
+        assert request
         theirs = request.framework == TRANSFORMERS
         make = transformers_model if theirs else random_model
         # What cannot be replaced is refused before weights are made.
@@ -64,8 +69,7 @@ def measure_effect(substitutes: Sequence[Substitute], context: CellContext, say:
         model = make(request, substitutes[0].task.device)
         return model, partial(replace, model, substitutes), TransformersPass if theirs else PagedPass
 
-    failure = next((given.task.failure for given in substitutes if given.task.failure), None)
-    return _measured(substitutes[0].task, failure, context, start, say)
+    return _measured(substitutes[0].task, context, start, say)
 
 
 def run_model(change: Callable[[Any], Any], *, device: str | None = None) -> list[Record]:
@@ -98,35 +102,26 @@ def measure_change(
 
     If it cannot be changed, or computes something else then, the only record has no workload, and says why.
     """
-    failure = None
-    if not context.request.effect or context.request.effect.framework != TRANSFORMERS:
-        name = f"{context.operator}/{task.implementation}"
-        reason = f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it"
-        failure = LoadFailure(Status.UNSUPPORTED, Failure(type="Unsupported", msg=reason))
 
-    def start(request: EffectRequest) -> _Start:
+    def start(request: EffectRequest | None) -> _Start:
+        if request is None or request.framework != TRANSFORMERS:
+            name = f"{context.operator}/{task.implementation}"
+            raise Unsupported(f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it")
         model = transformers_model(request, task.device)
         use_in_transformers()
         return model, partial(ChangedModel, model, change), TransformersPass
 
-    return _measured(task, failure, context, start, say)
+    return _measured(task, context, start, say)
 
 
 def _measured(
-    task: Task,
-    failure: LoadFailure | None,
-    context: CellContext,
-    start: Callable[[EffectRequest], _Start],
-    say: Print,
+    task: Task, context: CellContext, start: Callable[[EffectRequest | None], _Start], say: Print
 ) -> list[Record]:
-    """Write and return the records of all phases, or a record of the ``failure``, or of what failed then."""
+    """Write and return the records of all phases, or one of what failed."""
     records, request = _EffectRecords(task, context, say), context.request.effect
     try:
-        if failure or request is None:
-            assert failure
-            records.fail(failure.status, failure.failure)
-            return records.file.records
         model, change, make_pass = start(request)
+        assert request
         names: set[str] = set()
         for trains in (False, True):
             if not (phases := [name for name in request.phases if phase_sizes(name).trains is trains]):
