@@ -27,6 +27,7 @@ from kernels_bench_tools.models.changed_model import kernel_layers
 from kernels_bench_tools.models.config import load_config, splitting_problems
 from kernels_bench_tools.models.forward_pass import cache_after, transformers_model
 from kernels_bench_tools.models.replacement import ADAPTERS, Caller, Replacement
+from kernels_bench_tools.operators import activation, matmul, rms_norm
 from kernels_bench_tools.records.model import (
     CONFIGS,
     RANKS,
@@ -63,7 +64,7 @@ def derive(model: str, ranks: int = 1) -> ModelTasks:
         if level_of(module) == 1:
             own = type(module), *map(describe, module.parameters())
             module.forward = _computed_once(module.forward, own, outputs)
-    phases = [_phase(built, name, phase_sizes(name)) for name in PHASES]
+    phases = [_phase(built, name) for name in PHASES]
     return ModelTasks(model=model, source=config.source, parameters=parameters, phases=phases)
 
 
@@ -86,12 +87,13 @@ def _of_transformers(model: str, config: dict[str, Any]) -> ModelTasks:
         model=model,
         source=config["source"],
         parameters=sum(parameter.numel() for parameter in built.parameters()),
-        phases=[_phase_of_transformers(built, name, phase_sizes(name)) for name in PHASES],
+        phases=[_phase_of_transformers(built, name) for name in PHASES],
         kernels=kernels,
     )
 
 
-def _phase_of_transformers(model: Any, name: str, sizes: Sizes) -> Phase:
+def _phase_of_transformers(model: Any, name: str) -> Phase:
+    sizes = phase_sizes(name)
     tasks, replacement = _Tasks(model, sizes), Replacement({}, {})
     outputs: dict[Any, Any] = {}
     for operator, adapters in ADAPTERS.items():
@@ -184,7 +186,8 @@ def _computed_once(
     return computed_once
 
 
-def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
+def _phase(model: CausalLM, name: str) -> Phase:
+    sizes = phase_sizes(name)
     blocks = -(-sizes.context // BLOCK_SIZE)
     model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
     tables = torch.zeros(sizes.sequences, blocks, dtype=torch.long, device="meta")
@@ -219,15 +222,12 @@ def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Siz
         case "RMSNorm" | "rms_norm" if "gate" not in shapes and len(dtypes) == 1:
             # Heads that are normalized are rows of a token.
             axes = {"batch": prod(x[:-2]), "seq_len": x[-2], "hidden_dim": x[-1]}
-            if "residual" in shapes:
-                yield called("rms_norm", "RMSNorm with residual", function="add_rms_norm", **axes)
-            else:
-                yield called("rms_norm", "RMSNorm", function="rms_norm", **axes)
-        case "SiluAndMul":
-            yield called("activation", "SwiGLU", function="swiglu", tokens=x[0], hidden_dim=x[1] // 2)
-        case "activation":
-            axes = {"tokens": prod(shapes["up"][:-1]), "hidden_dim": shapes["up"][-1]}
-            yield called("activation", "SwiGLU", function="swiglu", **axes)
+            function = "add_rms_norm" if "residual" in shapes else "rms_norm"
+            yield called("rms_norm", rms_norm.GROUPS[function], function=function, **axes)
+        case "SiluAndMul" | "activation":
+            *rows, columns = shapes.get("up") or (*x[:-1], x[-1] // 2)
+            axes = {"tokens": prod(rows), "hidden_dim": columns}
+            yield called("activation", activation.GROUPS["swiglu"], function="swiglu", **axes)
         case "flash_attn":
             axes = {"kv_len": k[1], "heads": q[2], "kv_heads": k[2], "head_dim": q[3]}
             yield called("flash_attn", **batch, **axes, causal=sizes.tokens > 1)
@@ -260,10 +260,8 @@ def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Siz
             yield called("kv_store", tokens=tokens, sequences=sizes.sequences, **cache)
         case "Linear":
             axes = {"tokens": x[0], "in_features": x[1], "out_features": weight[0]}
-            if "bias" in shapes:
-                yield called("matmul", "Linear with bias", function="linear_bias", **axes)
-            else:
-                yield called("matmul", "Linear", function="linear", **axes)
+            function = "linear_bias" if "bias" in shapes else "linear"
+            yield called("matmul", matmul.GROUPS[function], function=function, **axes)
         case "MoEGroupedGemm":
             experts, features, columns = weight
             sizes_of = {"rows": x[0], "experts": experts, "in_features": columns, "out_features": features}
