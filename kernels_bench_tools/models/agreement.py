@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.models.baseline.L1 import TopKSoftmax
+from kernels_bench_tools.models.calls import ModuleCall, hooked
 
 LIMIT, LIMIT_FLOAT = 0.1, 1e-3
 """Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""
@@ -29,7 +29,6 @@ RMSNorm), and one that is missing differs by its whole norm. The loss is a mean 
 TIE_EPS = 2
 """Logits that differ by less, relative to the largest, are tied."""
 
-Hook = Callable[[str, Any, Any, Any], Any]
 Result = TypeVar("Result")
 
 
@@ -53,22 +52,24 @@ def compare_with_same_experts(
     and another expert changes a token more than all roundings do. How often it would choose the same is in the result.
     ``models`` are the model, and a changed copy of it if that is what the second pass calls.
     """
+    routers = _routers(models)
     choices: dict[str, Tensor] = {}
     same: list[Tensor] = []
 
-    def use(path: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+    def use(call: ModuleCall, output: Any) -> Any:
+        module, path = call.module, routers[call.module]
         if path not in choices:
             choices[path] = output[-1].clone()
             return None
         experts = choices[path]
         same.append((output[-1].sort(-1).values == experts.sort(-1).values).float().mean())
-        logits = inputs[0] if isinstance(module, TopKSoftmax) else output[0]
+        logits = call.args[0] if isinstance(module, TopKSoftmax) else output[0]
         weights = logits.softmax(-1, dtype=torch.float32).gather(-1, experts)
         if getattr(module, "renormalize", getattr(module, "norm_topk_prob", True)):
             weights = weights / weights.sum(-1, keepdim=True)
         return (*output[:-2], weights.to(output[-2].dtype), experts)
 
-    with _hooked_routers(models, use):
+    with hooked(routers, after=use):
         wanted = expected()
         differs = compare(found(), wanted, EXPERTS_FACTOR if choices else 1)
     if not same:
@@ -92,11 +93,10 @@ def keep_experts(models: Sequence[nn.Module], forward: Callable[[], object]) -> 
 
     Otherwise roundings of an implementation change the experts of some tokens, and so the sizes of the experts' products.
     """
+    routers = _routers(models)
     kept: dict[str, Any] = {}
-    with _hooked_routers(
-        models, lambda path, _module, _inputs, output: kept.setdefault(path, output)
-    ) as any_router:
-        if any_router:
+    with hooked(routers, after=lambda call, output: kept.setdefault(routers[call.module], output)):
+        if routers:
             forward()
         yield
 
@@ -194,21 +194,6 @@ def compare_gradients(found: Trained, expected: Trained, factor: float = 1) -> A
 def _limit(computed: Tensor) -> float:
     """Return the largest relative error of what has this type."""
     return LIMIT if torch.finfo(computed.dtype).bits < 32 else LIMIT_FLOAT
-
-
-@contextmanager
-def _hooked_routers(models: Sequence[nn.Module], hook: Hook) -> Iterator[bool]:
-    """Call ``hook(path, router, inputs, output)`` after each forward pass of a router; yield whether there is one.
-
-    What a hook returns replaces the output.
-    """
-    routers = _routers(models)
-    handles = [router.register_forward_hook(partial(hook, path)) for router, path in routers.items()]
-    try:
-        yield bool(routers)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _routers(models: Sequence[nn.Module]) -> dict[nn.Module, str]:

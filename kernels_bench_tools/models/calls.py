@@ -98,7 +98,10 @@ def note_calls(
                     found[outer].inside[key] += 1
         running.append(key)
 
-    with hooked(modules_of_levels(model, 1, 2, 3), before, lambda *_: running.pop()):
+    def after(*_: Any) -> None:
+        running.pop()
+
+    with hooked(modules_of_levels(model, 1, 2, 3), before, after):
         forward()
     found = {key: calls for key, calls in found.items() if calls.inside or calls.name in names}
     for key, calls in found.items():
@@ -121,18 +124,20 @@ def first_calls(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) ->
 def hooked(
     modules: Collection[nn.Module],
     before: Callable[[ModuleCall], object] | None = None,
-    after: Callable[[ModuleCall, Any], object] | None = None,
+    after: Callable[[ModuleCall, Any], Any] | None = None,
 ) -> Iterator[None]:
-    """Call ``before(call)`` and ``after(call, output)`` around each call of the modules."""
+    """Call ``before(call)`` and ``after(call, output)`` around each call of the modules.
 
-    # What a hook returns would replace the inputs or the output.
+    What ``after`` returns replaces the output, unless it is None.
+    """
+
     def enter(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         assert before
         before(ModuleCall(module, args, named))
 
-    def leave(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+    def leave(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         assert after
-        after(ModuleCall(module, args, named), output)
+        return after(ModuleCall(module, args, named), output)
 
     with ExitStack() as stack:
         for module in modules:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,14 +71,21 @@ def _of_functions(**functions: Callable[..., Any]) -> Adapter:
 
     def forward(module: nn.Module, call: Caller, *args: Any, **named: Any) -> Any:
         names = _function_of(type(module)).__globals__
-        before = {name: names[name] for name in functions if name in names}
-        names.update({name: partial(functions[name], call) for name in before})
-        try:
+        others = {name: partial(one, call) for name, one in functions.items() if name in names}
+        with _replaced(names, others):
             return call.forward(*args, **named)
-        finally:
-            names.update(before)
 
     return Adapter("", forward, uses=frozenset(functions))
+
+
+@contextmanager
+def _replaced(functions: MutableMapping[str, Any], others: Mapping[str, Any]) -> Iterator[None]:
+    before = {name: functions[name] for name in others}
+    functions.update(others)
+    try:
+        yield
+    finally:
+        functions.update(before)
 
 
 def _function_of(kind: type[nn.Module]) -> Any:
@@ -105,21 +112,15 @@ def _transformers_mlp(module: Any, call: Caller, x: Tensor) -> Any:
 def _transformers_attention(module: Any, call: Caller, *args: Any, **named: Any) -> Any:
     from transformers import modeling_utils
 
-    attentions = modeling_utils.ALL_ATTENTION_FUNCTIONS
-
     def attend(_: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_named: Any) -> Any:
         if mask is not None:
             raise ReplacementError("transformers passes a mask, and flash_attn has none")
         inputs = (tensor.transpose(1, 2) for tensor in (query, key, value))
         return call(*inputs, query.shape[2] > 1), None
 
-    name = module.config._attn_implementation
-    before = attentions[name]
-    attentions[name] = attend
-    try:
+    others = {module.config._attn_implementation: attend}
+    with _replaced(modeling_utils.ALL_ATTENTION_FUNCTIONS, others):
         return type(module).forward(module, *args, **named)
-    finally:
-        attentions[name] = before
 
 
 def _require(name: str, named: Mapping[str, Any]) -> None:

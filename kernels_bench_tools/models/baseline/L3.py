@@ -17,6 +17,8 @@ from kernels_bench_tools.models.config import ModelConfig
 class DecoderLayer(nn.Module):
     """Attention and a feed-forward layer, each after a norm; subclasses define the latter. vLLM has no such class."""
 
+    mlp: nn.Module
+
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__()
         self.self_attn = LlamaAttention(
@@ -32,7 +34,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        raise NotImplementedError
+        return self.mlp(hidden_states)
 
     def forward(
         self, positions: Tensor, hidden_states: Tensor, residual: Tensor | None
@@ -60,9 +62,6 @@ class LlamaDecoderLayer(DecoderLayer):
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__(config, rotary_emb)
         self.mlp = LlamaMLP(config.hidden_size, config.intermediate_size)
-
-    def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        return self.mlp(hidden_states)
 
 
 class MixtralDecoderLayer(DecoderLayer):
@@ -94,6 +93,3 @@ class Qwen3MoeDecoderLayer(DecoderLayer):
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__(config, rotary_emb)
         self.mlp = Qwen3MoeSparseMoeBlock(config)
-
-    def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        return self.mlp(hidden_states)
