@@ -27,7 +27,7 @@ from kernels_bench_tools.models.baseline.forward_context import set_forward_cont
 from kernels_bench_tools.models.baseline.L4 import CausalLM, build_model
 from kernels_bench_tools.models.config import ModelConfig
 from kernels_bench_tools.operators.decoder_layer import (
-    Forward,
+    Kernels,
     attended_pairs,
     batch_of,
     chunks,
@@ -35,6 +35,7 @@ from kernels_bench_tools.operators.decoder_layer import (
     model_config,
     random_batch,
     random_cos_sin,
+    set_kernels,
 )
 from kernels_bench_tools.operators.mlp import MOST_MEAN
 
@@ -51,11 +52,8 @@ CACHE_AT_ONCE = 1 << 27
 Model = Callable[..., tuple[Tensor, Tensor]]
 
 
-def model_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Model:
-    """Return the pass as a function of the operator's inputs, which writes new keys and values into the cache.
-
-    ``kernels`` has what replaces ``forward`` of the modules of a class, such as ``RMSNorm`` of level 1.
-    """
+def model_with(kernels: Kernels | None = None) -> Model:
+    """Return the pass as a function of the operator's inputs, which writes new keys and values into the cache."""
     made: WeakKeyDictionary[CausalLM, CausalLM] = WeakKeyDictionary()
 
     def forward(
@@ -69,7 +67,9 @@ def model_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Mode
         context: int,
     ) -> tuple[Tensor, Tensor]:
         if model not in made:
-            made[model] = _with_kernels(model, kernels or {})
+            tensors = (*model.parameters(), *model.buffers())
+            made[model] = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+            set_kernels(made[model], kernels or {})
         own = made[model]
         for layer, cache in zip(own.model.layers, kv_cache, strict=True):
             layer.self_attn.kv_cache = cache
@@ -80,15 +80,6 @@ def model_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Mode
         return logits, kv_cache
 
     return forward
-
-
-def _with_kernels(model: CausalLM, kernels: Mapping[type[nn.Module], Forward]) -> CausalLM:
-    """Return modules with the weights of ``model``, in which these kernels are replaced."""
-    own = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
-    for module in own.modules():
-        if type(module) in kernels:
-            module.forward = partial(kernels[type(module)], module)
-    return own
 
 
 def reference(
@@ -161,9 +152,9 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     input_ids = torch.randint(vocabulary, (sequences * tokens,), generator=generator)
     config = model_config(
         *(kind, hidden, heads, kv_heads, head_dim, inside),
-        layers=layers,
-        vocabulary=vocabulary,
-        positions=max(context, POSITIONS),
+        num_hidden_layers=layers,
+        vocab_size=vocabulary,
+        max_position_embeddings=max(context, POSITIONS),
         dtype=workload.dtype,
     )
     model = random_model(str(kv_cache.device), config)

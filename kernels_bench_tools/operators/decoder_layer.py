@@ -53,61 +53,52 @@ LARGE = 100.0
 CHUNK = 13
 """Earlier tokens of the prompts of an edge case: they end inside of a block of the cache."""
 
-Forward = Callable[..., Any]
+Kernels = Mapping[type[nn.Module], Callable[..., Any]]
+"""What replaces ``forward`` of the modules of a class, such as ``RMSNorm`` of level 1."""
 Layer = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def model_config(
-    kind: Any,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    intermediate: int,
-    eps: float = EPSILON,
-    *,
-    layers: int = 1,
-    vocabulary: int = 1,
-    positions: int = 1,
-    dtype: Any = "bfloat16",
+    kind: Any, hidden: int, heads: int, kv_heads: int, head_dim: int, intermediate: int, **others: Any
 ) -> ModelConfig:
-    """Return a model with layers of these sizes; what its positions turn by is given to it."""
+    """Return a model with layers of these sizes; the rotary embedding's table is given to it.
+
+    It has one layer and one token unless ``others``, fields of :class:`ModelConfig`, say otherwise.
+    """
+    ones = dict.fromkeys(("num_hidden_layers", "vocab_size", "max_position_embeddings"), 1)
     return ModelConfig(
         name="model",
         model_type=kind,
         hidden_size=hidden,
         intermediate_size=intermediate,
-        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
-        vocab_size=vocabulary,
-        max_position_embeddings=positions,
-        rms_norm_eps=eps,
         rope_theta=1.0,
-        dtype=dtype,
+        **{"rms_norm_eps": EPSILON, **ones, **others},
     )
 
 
-def _module(kernels: tuple[tuple[type[nn.Module], Forward], ...], *sizes: Any) -> LlamaDecoderLayer:
-    """Return a layer without weights, of a :func:`model_config` of these sizes, in which these kernels are replaced."""
-    config = model_config(*sizes)
+def _module(kernels: Kernels, *sizes: Any, eps: float) -> LlamaDecoderLayer:
+    """Return a layer without weights, of a :func:`model_config` of these sizes, with these kernels."""
+    config = model_config(*sizes, rms_norm_eps=eps)
     with torch.device("meta"):
         rotary = RotaryEmbedding(config.head_dim, max_position_embeddings=1, base=1.0)
         module = LlamaDecoderLayer(config, rotary)
-    for one in module.modules():
-        for replaced, forward in kernels:
-            if type(one) is replaced:
-                one.forward = partial(forward, one)
+    set_kernels(module, kernels)
     return module
 
 
-def layer_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Layer:
-    """Return the layer as a function of the operator's inputs, which writes new keys and values into the cache.
+def set_kernels(module: nn.Module, kernels: Kernels) -> None:
+    """Replace ``forward`` of a module and of those inside, if their classes are among these."""
+    for one in module.modules():
+        if type(one) in kernels:
+            one.forward = partial(kernels[type(one)], one)
 
-    ``kernels`` has what replaces ``forward`` of the modules of a class, such as ``RMSNorm`` of level 1.
-    """
-    module_of = cache(partial(_module, tuple((kernels or {}).items())))
+
+def layer_with(kernels: Kernels | None = None) -> Layer:
+    """Return the layer as a function of the operator's inputs, which writes new keys and values into the cache."""
+    module_of = cache(partial(_module, kernels or {}))
 
     def layer(
         hidden: Tensor,
@@ -126,7 +117,7 @@ def layer_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Laye
         inside = given["mlp.down_proj.weight"].shape[1]
         biased = "qwen2" if "self_attn.qkv_proj.bias" in given else "llama"
         kind = "qwen3" if "self_attn.q_norm.weight" in given else biased
-        module = module_of(kind, hidden.shape[1], heads, *kv_cache.shape[-2:], inside, eps)
+        module = module_of(kind, hidden.shape[1], heads, *kv_cache.shape[-2:], inside, eps=eps)
         module.self_attn.kv_cache = kv_cache
         given["self_attn.rotary_emb.cos_sin_cache"] = cos_sin
         with set_forward_context(batch_of(slots, block_tables, seq_lens, context)):
@@ -294,7 +285,7 @@ _LLAMA, _QWEN = (4096, 32, 8, 128, 14336, 16), (4096, 32, 8, 128, 12288, 16)
 _DEFAULT = [("llama", True, *phase, *_LLAMA) for phase in _PHASES]
 _DEFAULT += [("qwen3", True, *phase, *_QWEN) for phase in _PHASES]
 _CPU_PHASES, _CPU, _SMOKE = ((1, 64, 64), (4, 1, 256)), (256, 8, 2, 32, 768, 16), (64, 4, 2, 16, 96, 8)
-_SIZES: dict[str, Any] = {
+_SMALLER: dict[str, Any] = {
     "hidden_dim": 128,
     "intermediate_dim": 192,
     "heads": 8,
@@ -329,7 +320,7 @@ OPERATOR = Operator(
     edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=cast(Callable[..., Any], reference),  # called with the workload's dtype
-    smaller=partial(helpers.limit_axes, sequences=3, tokens=40, context=40, **_SIZES),
+    smaller=partial(helpers.limit_axes, sequences=3, tokens=40, context=40, **_SMALLER),
     multiples=dict.fromkeys(AXES, 0)
     | {"sequences": 1},  # a prompt or a token of each; others are the model's
     partly_read=bytes_of_tokens,
