@@ -7,10 +7,9 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, size_in_bytes
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.operators import mlp, moe
 
 AXES = ("tokens", "experts", "hidden_dim", "intermediate_dim", "routing")
@@ -43,8 +42,7 @@ def torch_moe(
     best, chosen = router_logits.max(dim=-1)
     order, ends = moe.by_expert(chosen, len(w13))
     scaled = (x * best.float().sigmoid()[:, None]).to(x.dtype)[order]
-    gate, up = functional.grouped_mm(scaled, w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-    routed = functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
+    routed = moe.of_experts(scaled, w13, w2, ends)
     return mlp.reference(x, shared_w13, shared_w2).index_add_(0, order, routed)
 
 
@@ -84,13 +82,6 @@ def flops(inputs: Inputs) -> int:
     return 2 * 2 * len(x) * (shared_w13.numel() + shared_w2.numel())
 
 
-def bytes_of_chosen_experts(inputs: Inputs) -> dict[int, int]:
-    """Return the bytes of the weights of all experts that some token chooses."""
-    _, logits, w13, w2 = inputs[:4]
-    count = logits.argmax(dim=-1).unique().numel()
-    return {2: count * size_in_bytes(w13[0]), 3: count * size_in_bytes(w2[0])}
-
-
 _name = "T{tokens}_E{experts}_D{hidden_dim}_I{intermediate_dim}_{routing}".format
 _workloads = partial(helpers.make_workloads, AXES, _name)
 
@@ -121,5 +112,5 @@ OPERATOR = Operator(
     smaller=partial(helpers.limit_axes, tokens=64, experts=16, hidden_dim=256, intermediate_dim=384),
     whole_rows=(1,),  # with logits of other rows, some of a row would be equal
     parameters=(2, 3, 4, 5),
-    partly_read=bytes_of_chosen_experts,
+    partly_read=lambda inputs: moe.bytes_of_chosen_experts((*inputs[:4], 1)),
 )

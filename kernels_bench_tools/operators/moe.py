@@ -30,9 +30,7 @@ def reference(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: 
     out = torch.zeros_like(x)
     for expert, (first, second) in enumerate(zip(w13, w2, strict=True)):
         token, choice = (chosen == expert).nonzero(as_tuple=True)
-        gate, up = functional.linear(x[token], first).chunk(2, dim=-1)
-        found = functional.linear(functional.silu(gate) * up, second)
-        out.index_add_(0, token, found * weights[token, choice, None])
+        out.index_add_(0, token, mlp.reference(x[token], first, second) * weights[token, choice, None])
     return out
 
 
@@ -41,10 +39,15 @@ def torch_moe(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: 
     weights, experts = router_logits.softmax(dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
     weights = weights / weights.sum(dim=-1, keepdim=True)
     order, ends = by_expert(experts, len(w13))
-    gate, up = functional.grouped_mm(x[order // top_k], w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-    down = functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
+    down = of_experts(x[order // top_k], w13, w2, ends)
     by_token = torch.empty_like(down).index_copy_(0, order, down).unflatten(0, (-1, top_k))
     return (by_token * weights[..., None]).sum(dim=1).to(x.dtype)
+
+
+def of_experts(x: Tensor, w13: Tensor, w2: Tensor, ends: Tensor) -> Tensor:
+    """Return what experts compute of rows (rows, hidden_dim), with torch's grouped product; ``ends`` as of :func:`by_expert`."""
+    gate, up = functional.grouped_mm(x, w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+    return functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
 
 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
