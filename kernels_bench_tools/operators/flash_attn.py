@@ -174,10 +174,7 @@ def _workload(
     return Workload(name=name, axes=axes, dtype=dtype)
 
 
-def _name(seq_len: int, kv_len: int, heads: int, head_dim: int, **_: Any) -> str:
-    return f"Q{seq_len}_KV{kv_len}_H{heads}_D{head_dim}"
-
-
+_name = "Q{seq_len}_KV{kv_len}_H{heads}_D{head_dim}".format
 _SMALL: dict[str, Any] = {"heads": (4, 4), "head_dim": 64, "dtype": "float32"}
 
 OPERATOR = Operator(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -71,7 +70,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "spikes", (helpers.spikes(x), weight, ends)
     yield "column-major weights", (x, helpers.transposed(weight, 1), ends)
     yield "padded rows", (helpers.padded_rows(x), helpers.padded_rows(weight), ends)
-    odd = replace(workload, axes={**workload.axes, "rows": 37, "in_features": 136, "out_features": 72})
+    odd = helpers.with_axes(workload, rows=37, in_features=136, out_features=72)
     yield "37 rows, 136 x 72", make_inputs(odd, x.device, workload.seed + 1000)
 
 

@@ -118,19 +118,14 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=lambda _: 0,
-    outputs=(
+    outputs=tuple(
         Output(
-            "key_cache",
+            name,
             tolerance=copy_tolerance,
-            shape=lambda inputs: inputs[2].shape,
+            shape=lambda inputs: inputs[2].shape,  # of both caches
             written=lambda inputs: size_in_bytes(inputs[0]),
-        ),
-        Output(
-            "value_cache",
-            tolerance=copy_tolerance,
-            shape=lambda inputs: inputs[3].shape,
-            written=lambda inputs: size_in_bytes(inputs[1]),
-        ),
+        )
+        for name in ("key_cache", "value_cache")
     ),
     slices=head_slices,
     edge_cases=edge_cases,
