@@ -19,11 +19,11 @@ from kernels_bench_tools.models.calls import ModuleCall, hooked
 LIMIT, LIMIT_FLOAT = 0.1, 1e-3
 """Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""
 EXPERTS_FACTOR = 3
-"""Limit of a mixture of experts, in units of that: their weights follow from logits that differ. With 32 layers as narrow as 256,
+"""Limit of a mixture of experts, as a multiple of that: their weights follow from logits that differ. With 32 layers as narrow as 256,
 but with the gain of Mixtral-8x7B's, another rounding of RMSNorm changed the logits by 17 % of their norm, and by 9 % without
 experts. A wrong module is found by itself: without one norm's weight they change by 2 %."""
 GRADIENT_FACTOR, LOSS_FACTOR = 4, 0.1
-"""Limits of a weight's gradient and of the loss, in units of those limits. A gradient has the roundings of both passes: in
+"""Limits of a weight's gradient and of the loss, as multiples of those limits. A gradient has the roundings of both passes: in
 bfloat16 the worst weight's differed by 1.8 to 3.7 times as much as the logits (Llama, Mixtral and Qwen3, 4 to 32 layers, another
 RMSNorm), and one that is missing differs by its whole norm. The loss is a mean over all tokens, and differed by at most 1e-4."""
 TIE_EPS = 2
@@ -184,7 +184,7 @@ def compare_gradients(found: Trained, expected: Trained, factor: float = 1) -> A
     of_loss = float(abs(loss - expected_loss) / abs(expected_loss))
     beyond = ""
     if not of_loss <= LOSS_FACTOR * max(limits.values()):
-        beyond = f"the loss differs by {of_loss:.2g} of it"
+        beyond = f"the loss differs by {of_loss:.2g} of its value"
     elif errors[worst] > GRADIENT_FACTOR * limits[worst]:
         beyond = f"the gradient of {worst} differs by {errors[worst]:.2g} of its norm"
     data = {"loss": of_loss, "gradients": (error / square) ** 0.5, "worst_gradient": errors[worst]}

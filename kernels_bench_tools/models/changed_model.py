@@ -33,7 +33,7 @@ class ChangedModel:
     """
 
     in_place = True
-    """What changes its inputs is not looked for."""
+    """Whether inputs are overwritten is not checked."""
 
     def __init__(self, model: nn.Module, change: Callable[[Any], Any]) -> None:
         """Change a copy of the model.
@@ -53,7 +53,7 @@ class ChangedModel:
         self._changed = self.copy if changed is None else changed
         if weights != _weights(model):
             raise EffectError(
-                "the change converts or overwrites weights, which the model without it has, too"
+                "the change converts or overwrites weights, which it shares with the unchanged model"
             )
         replaced = {
             name: function
@@ -74,11 +74,11 @@ class ChangedModel:
             self.instances[_WHOLE] = self._changed
         if not self.instances or (getattr(self.copy, "use_kernels", False) and not by_kernels):
             if reason := switched_off():
-                raise HubError(HubStatus.DISABLED, f"{reason}, so nothing of the model was replaced")
+                raise HubError(HubStatus.DISABLED, f"{reason}, so no module was replaced")
             packages = " and ".join(f"{name} {version(name)}" for name in ("transformers", "kernels"))
             raise NothingChangedError(
-                f"nothing of the model was replaced, with {packages}. Kernels are not available for this device and "
-                "mode, or these versions do not work together, or USE_HUB_KERNELS forbids them"
+                f"no module was replaced, with {packages}. Possible reasons: no kernel is available for this device "
+                "and mode, these versions are not compatible, or USE_HUB_KERNELS disables kernels"
             )
 
     def __call__(self, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a model, and each module that is replaced, computes the same with an implementation as without it."""
+"""Whether a model, and each replaced module, returns the same results with an implementation as without it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ class Comparison:
     def module(
         self, name: str, level: int, call: ModuleCall, changed: ModuleCall, output: Any = None, when: str = ""
     ) -> None:
-        """Raise ``EffectError`` unless a module computes the same with the implementation, or did: ``output``, and ``when``."""
+        """Raise ``EffectError`` unless a module returns the same with the implementation, or has returned it as ``output``.
+
+        ``when``, such as " in a timed pass", is part of the message.
+        """
         args, named = _copied(changed.args), _copied(changed.named)  # it may overwrite these
         with self._forward.context():
             theirs = call()
@@ -95,7 +98,7 @@ class Comparison:
         if kinds != wanted or isinstance(ours, tuple) is not isinstance(theirs, tuple):
             a_tuple = "a tuple of " if isinstance(ours, tuple) and not isinstance(theirs, tuple) else ""
             returned, right = ", ".join(kinds) or "nothing", ", ".join(wanted)
-            raise EffectError(f"{name} returns {a_tuple}{returned} with it, not {right}")
+            raise EffectError(f"{name} returns {a_tuple}{returned} with the implementation, not {right}")
         dtypes = {tensor.dtype for tensor in expected}
         limits = (dtype_tolerance(it).rtol * (HALF_FACTOR if it.itemsize == 2 else 1) for it in dtypes)
         limit = max(limits, default=0.0) * (1 if level == 1 else BLOCK_FACTOR)
@@ -106,7 +109,7 @@ class Comparison:
             found, expected = ([tensor[untied] for tensor in tensors] for tensors in (found, expected))
         elif has_experts(call.module):
             limit, of_part = ROUTER_FACTOR * limit, inf
-        other = f"{name} computes something else with the implementation{when}"
+        other = f"{name} returns a different result with the implementation{when}"
         for number, both in enumerate(zip(found, expected, strict=True)):
             if not (error := relative_error(*both)) <= limit:
                 raise EffectError(f"{other}: output {number} differs by {error:.2g} of its norm")
@@ -118,7 +121,7 @@ class Comparison:
         tensors = ((before, after) for before, after in given if isinstance(before, Tensor))
         if not self._changed.in_place and not all(same_bits(*both) for both in tensors):
             raise EffectError(
-                f"{name} overwrites its input, and the implementation does not declare in_place=True"
+                f"{name} overwrites its input, but the implementation does not declare in_place=True"
             )
 
     def whole(self) -> dict[str, float]:
@@ -137,7 +140,7 @@ class Comparison:
             self._models, partial(run, "baseline"), partial(run, "candidate"), compare
         )
         if found.beyond:
-            raise EffectError(f"the model computes something else with the implementation: {found.beyond}")
+            raise EffectError(f"the model returns a different result with the implementation: {found.beyond}")
         return dict(found.data)
 
     @contextmanager
@@ -167,7 +170,7 @@ class Comparison:
         self._timed_logits, self._timed_calls = {}, {}
         if logits and (beyond := compare_logits(logits["candidate"], logits["baseline"]).beyond):
             raise EffectError(
-                f"the model computes something else with the implementation in a timed pass: {beyond}"
+                f"the model returns a different result with the implementation in a timed pass: {beyond}"
             )
         for name, (call, output) in calls.items():
             self.module(name, call.key[0], call, call, output, " in a timed pass")

@@ -77,7 +77,9 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
             msgspec.structs.force_setattr(self, "num_key_value_heads", self.num_attention_heads)
         if not self.head_dim:
             if self.hidden_size % self.num_attention_heads:
-                raise ValueError("hidden_size is not a multiple of num_attention_heads, without head_dim")
+                raise ValueError(
+                    "hidden_size is not a multiple of num_attention_heads, and there is no head_dim"
+                )
             msgspec.structs.force_setattr(self, "head_dim", self.hidden_size // self.num_attention_heads)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads is not a multiple of num_key_value_heads")

@@ -54,7 +54,7 @@ _Start = tuple[nn.Module, _Change, _MakePass]
 def measure_effect(substitutes: Sequence[Substitute], context: CellContext, say: Print) -> list[Record]:
     """Measure a model with and without implementations; write and return a record for each level and phase.
 
-    They are records of the first. If the model cannot use one of them, the only record has no workload, and says why.
+    Records name the first implementation. If the model cannot use one of them, a single record without a workload says why.
     """
 
     def start(request: EffectRequest | None) -> _Start:
@@ -76,11 +76,11 @@ def run_model(change: Callable[[Any], Any], *, device: str | None = None) -> lis
     """Measure a model of transformers with and without a change; append and return a record of each forward pass.
 
     What a notebook of ``transformers_models/`` calls. ``kbt effect FOLDER/NOTEBOOK --framework transformers --model MODEL``
-    chooses the model. Without it, as in ``kbt build``, the only record says so.
+    chooses the model. Without a model, as in ``kbt build``, a single record names this command.
 
     Args:
         change: Gets a copy of the model, on the same weights, and changes it in place, or returns what is called in
-            its place. That it computes the same is checked: each replaced module, and the logits.
+            its place. Each replaced module and the logits are compared with those of the unchanged model.
         device: ``"cuda"`` or ``"cpu"``. Default: the first CUDA device, if there is one.
     """
     context = CellContext.load()
@@ -100,13 +100,14 @@ def measure_change(
 ) -> list[Record]:
     """Measure a model of transformers with and without a change; write and return a record for each phase.
 
-    If it cannot be changed, or computes something else then, the only record has no workload, and says why.
+    If the model cannot be changed, or its results differ then, a single record without a workload says why.
     """
 
     def start(request: EffectRequest | None) -> _Start:
         if request is None or request.framework != TRANSFORMERS:
             name = f"{context.operator}/{task.implementation}"
-            raise Unsupported(f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it")
+            command = f"kbt effect {name} --framework {TRANSFORMERS} --model MODEL"
+            raise Unsupported(f"is measured in a model only, by `{command}`")
         model = transformers_model(request, task.device)
         use_in_transformers()
         return model, partial(ChangedModel, model, change), TransformersPass

@@ -25,7 +25,7 @@ _WEIGHT_STD = 0.02
 
 
 class EffectError(Exception):
-    """The model cannot be measured with the implementation, or computes something else with it."""
+    """The model cannot be measured with the implementation, or returns different results with it."""
 
 
 def random_model(request: EffectRequest, device: str) -> CausalLM:
@@ -49,7 +49,7 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
         import transformers
     except ImportError as error:
         raise Unsupported(
-            f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
+            f"transformers cannot be imported in the cell's environment ({error}). `--env current` uses that of kbt"
         ) from error
     known = config_for(TRANSFORMERS, request.config, request.model)
     layers = request.layers or known.num_hidden_layers
@@ -66,7 +66,7 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
     except Exception as error:
         if failed_status(error) is not Status.ERROR:  # such as out of memory
             raise
-        what, expected = f"transformers refuses the configuration ({error})", "Values that it accepts"
+        what, expected = f"transformers rejects the configuration ({error})", "Values that it accepts"
         raise ModelError(request.model, what, expected) from error
     randomize(model, device)
     return model

@@ -115,7 +115,7 @@ class PhaseMeasurement:
         called = changed.called(forward)
         missing = sorted(changed.instances.keys() - called)
         if not called:
-            raise NotPropagatedError(f"none of {', '.join(missing)} is called in {self._name}")
+            raise NotPropagatedError(f"{self._name} calls none of the replaced modules: {', '.join(missing)}")
         self._make_record = partial(
             self._make_record,
             replaced=len(changed.instances),
@@ -303,7 +303,7 @@ class PhaseMeasurement:
         """Return a timer of the forward pass as a CUDA graph with its memory in a pool.
 
         Raises:
-            EffectError: The graph computes other logits than the pass, for other tokens than those it was captured with.
+            EffectError: For tokens other than the captured ones, the logits of the graph and of an eager pass differ.
         """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -316,7 +316,7 @@ class PhaseMeasurement:
         self._forward.change()
         graph.replay()
         if beyond := compare_logits(logits.clone(), self._forward()).beyond:
-            raise EffectError(f"the CUDA graph of the {side} computes something else than a pass: {beyond}")
+            raise EffectError(f"the CUDA graph of the {side} does not match an eager pass: {beyond}")
         return lambda: _wall_ms(graph.replay, self._device)
 
     def _rounds(

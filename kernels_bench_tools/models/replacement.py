@@ -103,7 +103,7 @@ def _transformers_mlp(module: Any, call: Caller, x: Tensor) -> Any:
     if call.layout:
         return module.down_proj(call(gate(x), up(x)))
     if gate.bias is not None:
-        raise ReplacementError(f"{type(module).__name__} has a bias, and needs the layout two_tensors")
+        raise ReplacementError(f"{type(module).__name__} has a bias, which needs the layout two_tensors")
     # One product gives both halves in one tensor, as this layout has them.
     weight = call.keep("gate and up", lambda: torch.cat((gate.weight, up.weight)))
     return module.down_proj(call((x @ weight.t()).flatten(0, -2)).unflatten(0, x.shape[:-1]))
@@ -114,7 +114,7 @@ def _transformers_attention(module: Any, call: Caller, *args: Any, **named: Any)
 
     def attend(_: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_named: Any) -> Any:
         if mask is not None:
-            raise ReplacementError("transformers passes a mask, and flash_attn has none")
+            raise ReplacementError("transformers passes an attention mask, which flash_attn does not take")
         inputs = (tensor.transpose(1, 2) for tensor in (query, key, value))
         return call(*inputs, query.shape[2] > 1), None
 
@@ -125,7 +125,7 @@ def _transformers_attention(module: Any, call: Caller, *args: Any, **named: Any)
 
 def _require(name: str, named: Mapping[str, Any]) -> None:
     if not named.get(name):
-        raise ReplacementError(f"the operator computes {name}, and transformers calls it without")
+        raise ReplacementError(f"transformers calls this without {name}, which the operator always applies")
 
 
 def _conv1d(
@@ -179,7 +179,9 @@ def _mlp(module: LlamaMLP, call: Caller, x: Tensor) -> Any:
 
 def _moe(module: FusedMoE, call: Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:
     if not module.topk_softmax.renormalize:
-        raise ReplacementError("the weights of a token's experts do not add up to 1, and those of moe do")
+        raise ReplacementError(
+            "the model does not scale the weights of a token's experts to a sum of 1, as moe does"
+        )
     return call(hidden_states, router_logits, module.w13_weight, module.w2_weight, module.top_k)
 
 
@@ -290,17 +292,17 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
         operator, task = given.operator, given.task
         if operator.name not in ADAPTERS:
             known = ", ".join(ADAPTERS)
-            raise ReplacementError(f"no module of a model calls {operator.name}; they call {known}")
+            raise ReplacementError(f"no module of a model calls {operator.name}, only {known}")
         computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
         adapters = [adapter for adapter in ADAPTERS[operator.name] if task.layout in adapter.layouts]
         if not adapters:
             others = " or ".join(adapter.name for adapter in ADAPTERS[operator.name])
-            raise ReplacementError(f"takes the layout {task.layout}, which {others} does not have")
+            raise ReplacementError(f"takes the layout {task.layout}, which {others} does not provide")
         found = False
         for adapter in adapters:
             if adapter.group and adapter.group not in computed:
-                what = f"{adapter.name} computes {adapter.group}"
-                raise ReplacementError(f"computes {', '.join(sorted(computed))}; {what}")
+                needed = f"{adapter.name} needs {adapter.group}"
+                raise ReplacementError(f"computes {', '.join(sorted(computed))}, but {needed}")
             for path, module in model.named_modules():
                 if adapter.fits(module):
                     call = Caller(operator, given.function, given.prepare, task.layout)

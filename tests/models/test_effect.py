@@ -100,11 +100,11 @@ def effect_of(records: list[Record], level: int) -> Effect:
     ("operators", "options", "message"),
     [
         (["rms_norm", "rms_norm"], {}, "rms_norm is replaced twice"),
-        (["layer_norm"], {}, "no module of a model calls layer_norm; they call rms_norm"),
+        (["layer_norm"], {}, "no module of a model calls layer_norm, only rms_norm"),
         (
             ["activation"],
             {"only": {"function": "gelu"}},
-            r"computes GELU \(erf\); SiluAndMul computes SwiGLU",
+            r"computes GELU \(erf\), but SiluAndMul needs SwiGLU",
         ),
     ],
 )
@@ -295,7 +295,7 @@ def _wrong_after_some_calls() -> Function:
     return lambda x, *rest: rms_norm(x if next(calls) < 10 * NORMS else x + 1, *rest)
 
 
-OTHER = "computes something else with the implementation"
+OTHER = "returns a different result with the implementation"
 OWN_EPS = lambda *inputs: rms_norm(*inputs[:3], 1e-6)  # noqa: E731 - of the model it is 0.01
 THEIRS = {"framework": TRANSFORMERS}
 MOE = HALF | {"kind": "qwen3_moe"}
@@ -304,7 +304,13 @@ MOE = HALF | {"kind": "qwen3_moe"}
 @pytest.mark.parametrize(
     ("operator", "function", "phase", "options", "message"),
     [
-        ("rms_norm", _first_result(lambda x: x[None].half()), "prefill-8", {}, "float16[1, 8, 48] with it"),
+        (
+            "rms_norm",
+            _first_result(lambda x: x[None].half()),
+            "prefill-8",
+            {},
+            "float16[1, 8, 48] with the implementation, not",
+        ),
         ("rms_norm", _first_result(lambda x: [x]), "prefill-8", {}, "returns a tuple of float32[8, 48] with"),
         ("rms_norm", OWN_EPS, "decode-2", {}, f"RMSNorm {OTHER}: output 0 differs by"),
         ("rms_norm", OWN_EPS, "decode-2", THEIRS, OTHER),
@@ -334,8 +340,8 @@ def test_what_changes_the_result_or_nothing_is_one_record_with_the_reason(
 @pytest.mark.parametrize(
     ("kind", "operator", "function", "message"),
     [
-        ("llama", "rms_norm", rms_norm, "the model computes something else with the implementation"),
-        ("mixtral", "moe", moe.torch_moe, "FusedMoE computes something else with the implementation"),
+        ("llama", "rms_norm", rms_norm, f"the model {OTHER}"),
+        ("mixtral", "moe", moe.torch_moe, f"FusedMoE {OTHER}"),
     ],
 )
 def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_timed_pass(
@@ -474,7 +480,7 @@ def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_
 
     assert record.outcome is Status.ERROR
     assert record.err.type == "ModelError"
-    assert "transformers refuses the configuration (Padding_idx must be within" in record.err.msg
+    assert "transformers rejects the configuration (Padding_idx must be within" in record.err.msg
 
 
 @transformers_only
@@ -590,7 +596,7 @@ def test_a_kernel_that_a_cuda_graph_does_not_capture_is_found(kind: str) -> None
     (record,) = measured("rms_norm", kept_in_graphs, "decode-2", kind=kind, device="cuda", dtype="bfloat16")
 
     assert record.status is Status.ERROR
-    assert "the CUDA graph of the candidate computes something else than a pass" in reason_of(record)
+    assert "the CUDA graph of the candidate does not match an eager pass: logits differ" in reason_of(record)
 
 
 def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:

@@ -41,7 +41,7 @@ def plan_batch(
     """
     decodes = sum(new == 1 for new in query_lens)
     if any(new == 1 for new in query_lens[decodes:]):
-        raise ValueError("sequences of one new token come first")
+        raise ValueError("sequences with one new token must come first")
     if max(lengths) > block_tables.shape[1] * block_size:
         raise ValueError(f"{block_tables.shape[1]} blocks of {block_size} do not hold {max(lengths)} tokens")
     device = block_tables.device
