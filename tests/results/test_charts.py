@@ -169,17 +169,17 @@ def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic_and_the_measured_
 
 
 @pytest.mark.parametrize(
-    ("found", "chart", "text"),
+    ("sources", "chart", "shown"),
     [
-        ([], "latency", "X: no records yet"),
-        ([0.1], "speedup", "X: nothing has a speed-up"),
-        ([0.1], "fraction", "X: nothing has a fraction of peak"),
+        ([], "latency", ["X: no records yet"]),
+        ([source("a", [0.1])], "speedup", ["X: nothing has a speed-up"]),
+        ([source("a", [0.1])], "fraction", ["X: nothing has a fraction of peak"]),
+        # A legend only.
+        ([source("a", status=Status.UNSUPPORTED)], "latency", ["X · NVIDIA H200", "A (unsupported)"]),
     ],
 )
-def test_a_chart_without_panels_states_that_it_is_empty(found, chart, text):
-    sources = [source("a", found)] if found else []
-
-    assert texts(draw(summarize("x", "X", sources), chart)) == [text]
+def test_a_chart_or_a_device_without_a_number_says_so(sources, chart, shown):
+    assert texts(draw(summarize("x", "X", sources), chart)) == shown
 
 
 def test_an_implementation_looks_the_same_in_every_chart_and_view():
@@ -285,12 +285,6 @@ def test_hostile_names_stay_text():
     assert list(svg.iter(f"{SVG}script")) == []
     label = group(svg, "legend-label--a--nvidia-h200")
     assert "".join(label.itertext()).strip().startswith("_<script> $x_1$ & \"'_漢字")
-
-
-def test_a_device_on_which_nothing_ran_has_a_legend_only():
-    shown = texts(draw(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")])))
-
-    assert shown == ["X · NVIDIA H200", "A (unsupported)"]
 
 
 @pytest.mark.parametrize(
