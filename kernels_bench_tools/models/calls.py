@@ -71,9 +71,9 @@ class ModuleCalls:
     """The first of them, up to the number to keep."""
     count: int = 0
     nested: int = 0
-    """Those of them that are inside of a call of another class that was looked for."""
+    """Those of them that are inside of a call of another of the classes."""
     inside: Counter[Key] = field(default_factory=Counter)
-    """Calls of the classes that were looked for, inside of all of these, without nested ones; empty for such a class itself."""
+    """Calls of the classes inside of these calls, without nested ones; empty for one of the classes itself."""
 
 
 def note_calls(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -83,24 +83,6 @@ def randomize(model: nn.Module, device: str) -> None:
         weight.data.normal_(1.0 if "norm" in name else 0.0, std, generator=generator)
 
 
-class ForwardPass(Protocol):
-    """A model with a batch."""
-
-    decodes: bool
-    """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
-    trains: bool
-    """Whether a backward pass follows the forward pass."""
-
-    def __call__(self) -> Tensor:
-        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
-
-    def change(self) -> None:
-        """Replace the tokens by others, in the same memory."""
-
-    def context(self) -> AbstractContextManager[object]:
-        """Return the context in which modules of the model can be called alone."""
-
-
 def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
     generator = torch.Generator(device).manual_seed(1)
     return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
@@ -117,11 +99,13 @@ class PagedPass:
     """A forward pass of a model of this project, with a paged cache. There is no backward pass through the cache."""
 
     trains = False
+    """Whether a backward pass follows."""
 
     def __init__(self, model: CausalLM, device: str, name: str) -> None:
         self._model = model
         self._sizes = sizes = phase_sizes(name)
         self.decodes = sizes.tokens == 1
+        """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
         blocks = sizes.sequences * -(-sizes.context // BLOCK_SIZE)
         model.allocate_kv_cache(blocks, BLOCK_SIZE)
         generator = torch.Generator(device).manual_seed(2)
@@ -133,6 +117,7 @@ class PagedPass:
         self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
 
     def __call__(self) -> Tensor:
+        """Return the logits of all new tokens, (tokens, vocabulary)."""
         with self.context():
             return self._model.compute_logits(self._model(self._ids, self._positions))
 
@@ -150,6 +135,7 @@ class PagedPass:
         self._positions, self._batch = plan_batch(new, lengths, self._tables, BLOCK_SIZE)
 
     def context(self) -> AbstractContextManager[object]:
+        """Return the context in which modules of the model can be called alone."""
         return set_forward_context(self._batch)
 
 
@@ -179,6 +165,7 @@ class TransformersPass:
             }
 
     def __call__(self) -> Tensor:
+        """Return the logits, or, of training, the loss; the weights have their gradients then."""
         if not self.trains:
             logits: Tensor = self._model(**self._named).logits
             # Some models return them in float32, with the roundings of their own type.
@@ -194,6 +181,9 @@ class TransformersPass:
 
     def context(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+
+ForwardPass = PagedPass | TransformersPass
 
 
 def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> dict[str, Any]:

@@ -41,8 +41,8 @@ from kernels_bench_tools.text import grouped
 SECONDS, MODEL_SECONDS = 1.0, 3.0
 """For the samples of one row, and of one of a whole model, unless the fewest rounds take longer."""
 WARM_ROUNDS, MIN_ROUNDS, MIN_LIMITED_ROUNDS, MAX_ROUNDS = 2, 4, 12, 100
-"""Those that are not measured, and numbers of those that are; the third is for passes at the power limit. A round times each
-side twice, in the order ABCCBA."""
+"""Rounds that are not measured, and the fewest and the most that are; the third is the fewest of passes at the power limit. A
+round times each side twice, in the order ABCCBA."""
 CALLS = 10
 """Of a module in one sample, of which the median counts."""
 IDLE_PASSES = 2
@@ -67,7 +67,7 @@ Samples = Mapping[str, Sequence[float]]
 
 
 MakeRecord = Callable[..., Record]
-"""Makes the record of a module of a level, or of a way to time the whole model, given fields of :class:`Effect`."""
+"""Makes the record of a module, or of one way to time the whole model, from fields of :class:`Effect`."""
 
 
 class NotPropagatedError(EffectError):
