@@ -267,11 +267,8 @@ class _Contents(NamedTuple):
         summary, view, metric, styles, urls = self
         key = "-".join(filter(None, (view.device.slug, view.key)))
         # matplotlib makes the ids of markers from it, and a page has many panels.
-        salt = f"{slugify(summary.operator)} {metric.chart} {key}"
-        with (
-            matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": salt}]),
-            warnings.catch_warnings(),
-        ):
+        salt = {"svg.hashsalt": f"{slugify(summary.operator)} {metric.chart} {key}"}
+        with matplotlib.style.context(["default", _STYLE | salt]), warnings.catch_warnings():
             # A glyph that the measuring font lacks is drawn in the reader's font.
             warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
             figure = draw_panel(summary.title, view, metric, styles, urls)
