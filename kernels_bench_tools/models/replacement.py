@@ -315,24 +315,19 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
     return replacement
 
 
+@dataclass(eq=False)
 class Caller:
     """Calls an implementation for one module; what is prepared of its parameters is kept."""
 
-    def __init__(
-        self,
-        operator: Operator,
-        function: Callable[..., Any],
-        prepare: Callable[..., Any] | None = None,
-        layout: str = "",
-    ) -> None:
-        self.operator, self.layout = operator, layout
-        self.forward: Callable[..., Any]
-        """The module's own, or what replaces another function that it calls."""
-        self._parameters, self._function = operator.parameters, function
-        self._prepare = Prepared(operator, prepare) if prepare is not None else None
-        self._given: Inputs = ()
-        self._made: dict[int, Any] = {}
-        self._kept: dict[str, Tensor] = {}
+    operator: Operator
+    function: Callable[..., Any]
+    prepare: Callable[..., Any] | None = None
+    layout: str = ""
+    forward: Callable[..., Any] = field(init=False)
+    """The module's own, or what replaces another function that it calls."""
+    _given: Inputs = ()
+    _made: dict[int, Any] = field(default_factory=dict)
+    _kept: dict[str, Tensor] = field(default_factory=dict)
 
     def keep(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         """Return what ``make`` returned when it was first called for this name; in training make it each time."""
@@ -343,12 +338,13 @@ class Caller:
         return self._kept[name]
 
     def __call__(self, *inputs: Any) -> Any:
-        if self._prepare is not None:
-            given = tuple(inputs[number] for number in self._parameters)
+        if self.prepare is not None:
+            given = tuple(inputs[number] for number in self.operator.parameters)
             same = self._given and all(now is then for now, then in zip(given, self._given, strict=True))
             if not same or torch.is_grad_enabled():
-                prepared = self._prepare(*inputs)
-                self._given, self._made = given, {number: prepared[number] for number in self._parameters}
+                prepared = Prepared(self.operator, self.prepare)(*inputs)
+                self._given = given
+                self._made = {number: prepared[number] for number in self.operator.parameters}
             inputs = tuple(self._made.get(number, value) for number, value in enumerate(inputs))
-        output = self._function(*inputs)
+        output = self.function(*inputs)
         return tuple(output) if isinstance(output, list) else output
