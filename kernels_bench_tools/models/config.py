@@ -198,7 +198,6 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
             "name": name,
             "rope_theta": rope["rope_theta"],
             "rope_scaling": _rope_scaling(rope, name),
-            "experts": None,
             **_given(data, (*_COMMON, *_OPTIONAL)),
         }
         if names:

@@ -25,10 +25,10 @@ from kernels_bench_tools.measure.device.environment import (
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.task import RecordFile, Task
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
+from kernels_bench_tools.models.baseline.L4 import CausalLM
 from kernels_bench_tools.models.changed_model import ChangedModel
 from kernels_bench_tools.models.forward_pass import (
     EffectError,
-    ForwardPass,
     PagedPass,
     TransformersPass,
     random_model,
@@ -45,10 +45,8 @@ FILE = "effect.jsonl"
 """The file of records of ``run_model``, in the working directory."""
 
 Print = Callable[[str], object]
-_Change = Callable[[], Replacement | ChangedModel]
-_MakePass = Callable[[Any, str, str], ForwardPass]
-_Start = tuple[nn.Module, _Change, _MakePass]
-"""A model, what changes it as it is then, and what makes a pass of it on a device by name."""
+_Start = tuple[nn.Module, Callable[[], Replacement | ChangedModel]]
+"""A model, and what changes it as it is then."""
 
 
 def measure_effect(substitutes: Sequence[Substitute], context: CellContext, say: Print) -> list[Record]:
@@ -62,12 +60,11 @@ def measure_effect(substitutes: Sequence[Substitute], context: CellContext, say:
             if failure := given.task.failure:
                 raise CallError(failure.status, failure.failure)
         assert request
-        theirs = request.framework == TRANSFORMERS
-        make = transformers_model if theirs else random_model
+        make = transformers_model if request.framework == TRANSFORMERS else random_model
         # What cannot be replaced is refused before weights are made.
         replace(make(request, "meta"), substitutes)
         model = make(request, substitutes[0].task.device)
-        return model, partial(replace, model, substitutes), TransformersPass if theirs else PagedPass
+        return model, partial(replace, model, substitutes)
 
     return _measured(substitutes[0].task, context, start, say)
 
@@ -110,7 +107,7 @@ def measure_change(
             raise Unsupported(f"is measured in a model only, by `{command}`")
         model = transformers_model(request, task.device)
         use_in_transformers()
-        return model, partial(ChangedModel, model, change), TransformersPass
+        return model, partial(ChangedModel, model, change)
 
     return _measured(task, context, start, say)
 
@@ -121,8 +118,9 @@ def _measured(
     """Write and return the records of all phases, or one of what failed."""
     records, request = _EffectRecords(task, context, say), context.request.effect
     try:
-        model, change, make_pass = start(request)
+        model, change = start(request)
         assert request
+        make_pass = PagedPass if isinstance(model, CausalLM) else TransformersPass
         names: set[str] = set()
         for trains in (False, True):
             if not (phases := [name for name in request.phases if phase_sizes(name).trains is trains]):
@@ -130,7 +128,7 @@ def _measured(
             model.train(trains)  # which kernels transformers chooses depends on it
             changed = change()
             names |= {type(module).__name__ for module in changed.instances.values()}
-            runs = changed if isinstance(changed, ChangedModel) else model
+            runs: Any = changed if isinstance(changed, ChangedModel) else model
             for phase in phases:
                 with torch.no_grad():
                     given = phase, model, changed, make_pass(runs, task.device, phase), task.device
