@@ -81,6 +81,16 @@ def test_the_interval_of_a_ratio_covers_the_true_value_with_its_confidence(count
     assert hits >= 930
 
 
+def test_the_interval_is_at_least_as_wide_as_the_variation_inside_of_processes() -> None:
+    uneven, even = [[0.9] * 5 + [1.0] + [1.3] * 5] * 3, [[1.0] * 11] * 3
+
+    # Of equal medians, whose own interval has no width.
+    low, high = 0.9 ** (1 / 3**0.5), 1.3 ** (1 / 3**0.5)
+    assert hierarchical_median(uneven) == pytest.approx((1.0, low, high))
+    assert ratio_interval(uneven, even) == pytest.approx((1.0, low, high))
+    assert ratio_interval(even, uneven) == pytest.approx((1.0, 1 / high, 1 / low))
+
+
 def test_three_processes_suffice_to_detect_two_percent() -> None:
     generator = np.random.default_rng(0)
 
