@@ -1,11 +1,14 @@
 """Which implementation is chosen for a shape, and for each kernel of a model."""
 
+from math import exp
 from typing import Any
 
 import pytest
+from devices import H200 as GPU
 from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import Called, ModelTask, Phase, read_model_tasks
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Status
@@ -103,6 +106,47 @@ def test_implementations_without_a_significant_difference_are_named() -> None:
     times = {"torch": 0.4, "one": 0.2, "other": 0.2004, "slow": 0.3}
 
     assert chosen(summary_of("rms_norm", rms(64, 4096), **times), hidden_dim=4096).ties == ["other"]
+
+
+CPU = Device(kind="cpu", name="CPU", slug="cpu")
+OTHER_GPU = {"read": 4402.0}
+
+
+@pytest.mark.parametrize(
+    ("device", "difference", "fast", "other", "ties"),
+    [
+        (GPU, 0.045, {}, {}, []),  # in three processes that differ by 1 %, 0.035 are significant
+        (CPU, 0.045, {}, {}, ["other"]),
+        (CPU, 0.065, {}, {}, []),
+        (GPU, 0.045, OTHER_GPU, {}, ["other"]),
+        (GPU, 0.045, {}, OTHER_GPU, ["other"]),
+        (GPU, 0.065, OTHER_GPU, {}, []),
+    ],
+)
+def test_a_difference_is_larger_on_a_cpu_and_between_separate_measurements(
+    device: Device, difference: float, fast: dict[str, float], other: dict[str, float], ties: list[str]
+) -> None:
+    def source(name: str, p50: float, ceilings: dict[str, float], front: FrontMatter) -> Source:
+        given: dict[str, Any] = {"wl": rms(64, 4096), "device": device}
+        given["ceilings"] = {"read": 4337.0} | ceilings
+        times = (p50 * exp(0.01 * number) for number in (-1, 0, 1))
+        records = [record(name, time, process=number, **given) for number, time in enumerate(times)]
+        return Source(records=records, front=front)
+
+    summary = summarize(
+        "rms_norm",
+        "",
+        [
+            source("torch", 0.4, {}, BASELINE),
+            source("fast", 0.2, fast, FrontMatter()),
+            source("other", 0.2 * exp(difference), other, FrontMatter()),
+        ],
+    )
+    (found,) = nearest(summary, device.slug, {})
+
+    choice = choose(found)
+    assert choice
+    assert choice.ties == ties
 
 
 def test_one_process_shows_no_difference() -> None:
