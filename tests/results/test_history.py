@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from copy import deepcopy
+from math import log
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,28 @@ def test_of_many_rows_without_a_change_few_are_called_one():
 
     assert sum(one.kind is ChangeKind.SLOWER for one in real) == 40
     assert sum(one.kind is not ChangeKind.SAME for one in found) <= 3
+
+
+@pytest.mark.parametrize(("changed", "unchanged", "found"), [(1, 14, 1), (1, 19, 0), (10, 10, 10)])
+def test_a_change_needs_to_be_more_certain_the_fewer_of_the_rows_changed(changed, unchanged, found):
+    """With a p-value of 0.003, which is 0.05 of one in fifteen."""
+    before, after = rows("r1", *THEN), rows("r2", *(1.0052 * time for time in THEN), code_digest="c2")
+    pairs = [(before, after)] * changed + [(before, rows("r2", *THEN, code_digest="c2"))] * unchanged
+
+    steps = judge([step(*pair, str(number)) for number, pair in enumerate(pairs)])
+
+    assert sum(one.kind is ChangeKind.SLOWER for one in steps) == found
+
+
+def test_the_noise_of_a_row_is_the_95_percent_quantile_of_its_latest_20_differences():
+    percents = [50, -19, 25, *range(1, 19)]
+    times = [[time * (1 + percent / 100) for time in THEN] for percent in percents]
+    quiet = [step(rows("r1", *THEN), rows("r2", *after)) for after in times]
+    change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
+
+    judge([change], quiet)
+
+    assert change.floor == pytest.approx(-log(0.81))
 
 
 @pytest.mark.parametrize(("failed_before", "kind"), [(False, ChangeKind.FAILS), (True, ChangeKind.PASSES)])
