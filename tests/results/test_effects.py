@@ -18,6 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
         ((1.10, 1.09, 1.11), 1.10, 0.002, EffectVerdict.CONFIRMED),
         ((1.10, 1.09, 1.11), 1.20, 0.002, EffectVerdict.SHORT),
         ((1.10, 1.09, 1.11), 1.02, 0.002, EffectVerdict.OVER),
+        ((1.10, 1.09, 1.11), 1.14, 0.050, EffectVerdict.CONFIRMED),  # within noise
+        ((1.10, 1.09, 1.11), 1.06, 0.050, EffectVerdict.CONFIRMED),
+        ((1.50, 1.49, 1.51), 1.55, 0.002, EffectVerdict.CONFIRMED),  # within a tenth of the gain
+        ((1.50, 1.49, 1.51), 1.46, 0.002, EffectVerdict.CONFIRMED),
         ((1.10, 1.09, 1.11), None, 0.002, EffectVerdict.FASTER),
         ((0.90, 0.89, 0.91), 0.90, 0.002, EffectVerdict.REGRESSED),
         ((1.01, 0.99, 1.03), 1.01, 0.002, EffectVerdict.BELOW_NOISE),
