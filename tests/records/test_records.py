@@ -4,13 +4,30 @@ from pathlib import Path
 import jsonschema
 import pytest
 from builds import latency
+from devices import H200
+from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.records.codec import append_record, read_records, write_records
+from kernels_bench_tools.records.codec import (
+    append_record,
+    ignore,
+    read_committed,
+    read_records,
+    share_fields,
+    write_records,
+)
 from kernels_bench_tools.records.committed import effect_files
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.json_schema import PUBLISHED, schema_text
-from kernels_bench_tools.records.record import Failure, Flag, Judged, Record, Status
+from kernels_bench_tools.records.record import (
+    Environment,
+    Failure,
+    Flag,
+    Judged,
+    Provenance,
+    Record,
+    Status,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +53,49 @@ def test_written_records_are_read_back(tmp_path: Path) -> None:
     write_records(path, records)
 
     assert read_records(path) == records
+
+
+def test_what_records_of_a_run_share_is_on_the_first_and_read_for_all(tmp_path: Path) -> None:
+    shared: dict[str, object] = {
+        "env": Environment(torch="2.12.0"),
+        "device": H200,
+        "sentinels": {"copy": [0.5]},
+        "ceilings": {"read": 4337.0},
+    }
+    first = record(provenance=Provenance(harness="1", packages={"numpy": "2"}, seed=1), **shared)
+    second = replace(first, provenance=Provenance(harness="1", seed=2), process=1)
+    own = replace(second, ceilings={"read": 4402.0}, provenance=Provenance(harness="2"))
+    records = [first, second, own, replace(first, run="other")]
+
+    write_records(tmp_path / "a.jsonl", share_fields(records))
+
+    assert read_records(tmp_path / "a.jsonl") == records
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    written = [{name: line[name] for name in (*shared, "provenance") if line.get(name)} for line in lines]
+    assert written[0].keys() == written[3].keys() == {*shared, "provenance"}
+    assert written[1:3] == [
+        {"provenance": {"seed": 2}},
+        {"ceilings": own.ceilings, "provenance": {"harness": "2"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slug", "folder", "count"),
+    [
+        ("nvidia-h200", "nvidia-h200", 1),
+        ("nvidia-h200-mig-1g-18gb", "nvidia-h200", 1),
+        ("nvidia-h200-mig-1g-18gb", "nvidia-h200-mig-1g-18gb", 1),
+        ("nvidia-h200-nvl", "nvidia-h200", 0),
+        ("nvidia-h200", "nvidia-h200-mig-1g-18gb", 0),
+    ],
+)
+def test_records_of_a_part_of_a_gpu_belong_in_the_folder_of_the_gpu(
+    tmp_path: Path, slug: str, folder: str, count: int
+) -> None:
+    path = tmp_path / folder / "mine.jsonl"
+    write_records(path, [record(op="op", device=replace(H200, slug=slug))])
+
+    assert len(read_committed(path, "op", on_problem=ignore)) == count
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
