@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import find_runs
+from kernels_bench_tools.notebooks.calls import defined_names, find_imports, find_runs
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
@@ -187,7 +188,7 @@ def _told_once(what: str, places: Sequence[str]) -> str:
 
 
 def cell_problems(notebooks: Iterable[Notebook]) -> list[NotebookError]:
-    """Return what would make cells fail: mistakes in headers, in the syntax of the code, and another operator."""
+    """Return what would make cells fail: mistakes in headers, syntax and imports of cells, and another operator."""
     cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
     return [problem for notebook, cell in cells for problem in _cell_problems(notebook, cell)]
 
@@ -204,6 +205,16 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
         number, said = found
         script = f"line {number} of {cell.script}: " if cell.script else ""
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
+    imports = find_imports(cell.code)
+    for other in notebook.active_cells:
+        found_import = imports.get(other.id)
+        is_known = other.id in {cell.id, *cell.imported, *sys.stdlib_module_names}
+        # What it does not define is taken from a package of this name.
+        if found_import and not is_known and found_import.names <= defined_names(other.code):
+            what = f"the cell {other.id} is imported, and `needs=` does not name it"
+            split = "Put what both use in a cell of its own, since a cell that measures cannot be imported"
+            remedy = split if other.measures else f"Write needs={','.join([*cell.needs, other.id])}"
+            yield NotebookError(where(found_import.line), what, "", remedy)
     operator = operator_of(notebook.name).rpartition("/")[2]
     is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
     for call in find_runs(cell.code) if is_ours else ():

@@ -249,6 +249,47 @@ def test_a_call_for_another_operator_is_found_without_running_it(workspace):
     )
 
 
+CELLS = [
+    fence("id=config", "WIDTH = 3\nclass Sizes:\n    pass\ndef load():\n    pass"),
+    fence("id=bench outputs=op.jsonl", "VALUE = 1"),
+    fence("id=between needs=config", "from config import WIDTH"),
+    fence("id=random", "VALUE = 1"),
+    fence("id=torch", "from torch import nn\nVALUE = nn.Linear(1, 1)"),
+    "# ```python id=off\nVALUE = 1\n# ```\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("needs", "code", "line", "remedy"),
+    [
+        ("", "import config", 1, "Write needs=config"),
+        ("", "x = 1\nfrom config import WIDTH, Sizes, load", 2, "Write needs=config"),
+        ("bench", "import os, config as c\nprint(c.WIDTH)", 1, "Write needs=bench,config"),
+        ("", "from config import *", 1, "Write needs=config"),
+        ("", "def f():\n    from config import load", 2, "Write needs=config"),
+        ("", "import bench\nimport bench", 1, "Put what both use in a cell of its own"),
+        ("config", "import config", None, ""),
+        ("between", "import config", None, ""),
+        ("", "try:\n    import config\nexcept ImportError:\n    pass", None, ""),
+        ("", "import random\nfrom . import config\nfrom .config import WIDTH", None, ""),
+        ("", "import use\nimport off\nimport config.part\nimport numpy as config", None, ""),
+        ("", "import torch as t\nt.ones(1)", None, ""),  # the package
+        ("", "from torch import nn", None, ""),
+    ],
+)
+def test_an_import_of_a_cell_that_is_not_needed_is_found_without_running_it(
+    workspace, needs, code, line, remedy
+):
+    before = "".join(CELLS)
+    workspace.write("n.md", before + fence(f"id=use needs={needs}" if needs else "id=use", code))
+
+    found = cell_problems(survey_project(workspace.project).notebooks.values())
+
+    first = before.count("\n") + 1
+    assert [problem.where for problem in found] == ([f"n.md:{first + line}"] if line else [])
+    assert all(problem.remedy.startswith(remedy) for problem in found)
+
+
 def test_headers_that_uv_accepts_have_no_problems(workspace):
     packages = [
         "torch==2.8.0",
