@@ -14,8 +14,9 @@ from functools import cache
 from math import atan, comb, cos, exp, hypot, inf, log, pi, sin, sqrt
 from typing import TYPE_CHECKING
 
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import TICK_MS
-from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Estimate, Verdict
+from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

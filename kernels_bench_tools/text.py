@@ -8,6 +8,8 @@ from itertools import zip_longest
 from math import floor, log10
 from typing import AnyStr, TypeVar
 
+from kernels_bench_tools.estimate import Estimate
+
 MISSING = "–"
 _LAST_COLUMN = 22
 """Characters that a table leaves to its last column, if it is longer."""
@@ -319,12 +321,16 @@ def two_digits(value: float) -> str:
     return f"{value:,.{decimals(value, 2)}f}"
 
 
-def interval(low: float | None, high: float | None, median: float | None) -> str:
-    """Return the interval of a median with as many decimals as the median; empty if there is none."""
-    if low is None or high is None or median is None:
+def interval(estimate: Estimate | None) -> str:
+    """Return the interval of a median with as many decimals as the median; empty if there is none.
+
+    >>> interval(Estimate(0.12345, 0.12, 0.13))
+    '[0.1200, 0.1300]'
+    """
+    if estimate is None or not estimate.known:
         return ""
-    places = decimals(median)
-    return f"[{low:,.{places}f}, {high:,.{places}f}]"
+    places = decimals(estimate.value)
+    return f"[{estimate.low:,.{places}f}, {estimate.high:,.{places}f}]"
 
 
 def times(value: float | None) -> str:
@@ -338,20 +344,30 @@ def times(value: float | None) -> str:
     return f"{value:,.{1 if value >= 10 else max(2, decimals(value, 2))}f}×"
 
 
-def times_interval(low: float | None, high: float | None) -> str:
-    """Return the interval of a speed-up; empty if there is none.
+def times_interval(estimate: Estimate | None) -> str:
+    """Return the interval of a speed-up; empty if there is none, as of exactly 1.
 
-    >>> times_interval(1.2449, 1.2611), times_interval(0.07261, 0.07284)
+    >>> times_interval(Estimate(1.25, 1.2449, 1.2611)), times_interval(Estimate(0.0727, 0.07261, 0.07284))
     ('[1.245, 1.261]', '[0.0726, 0.0728]')
-    >>> times_interval(0.4571, 124.32)
-    '[0.457, 124]'
+    >>> times_interval(Estimate(1.5, 0.4571, 124.32)), times_interval(Estimate(1.0, 1.0, 1.0))
+    ('[0.457, 124]', '')
     """
-    if low is None or high is None:
+    if estimate is None or not estimate.known or estimate.low == estimate.high:
         return ""
+    low, high = estimate.low, estimate.high
     if high > 2 * low:
         return f"[{low:,.{decimals(low, 3)}f}, {high:,.{decimals(high, 3)}f}]"
     places = max(3 if low < 10 else 2, decimals(low, 3))
     return f"[{low:,.{places}f}, {high:,.{places}f}]"
+
+
+def times_with_interval(estimate: Estimate | None) -> str:
+    """Return a speed-up with its interval, if there is one.
+
+    >>> times_with_interval(Estimate(1.521, 1.5031, 1.5411)), times_with_interval(Estimate.of(2.0, None, None))
+    ('1.52× [1.503, 1.541]', '2.00×')
+    """
+    return f"{times(estimate and estimate.value)} {times_interval(estimate)}".rstrip()
 
 
 def percent(value: float | None) -> str:

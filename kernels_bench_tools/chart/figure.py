@@ -44,7 +44,7 @@ from kernels_bench_tools.results.metrics import (
     view_metrics,
 )
 from kernels_bench_tools.results.views import labels
-from kernels_bench_tools.text import slugify, tick, times, times_interval
+from kernels_bench_tools.text import slugify, tick, times_with_interval
 
 INK = "#000000"
 """Becomes the page's text colour."""
@@ -313,7 +313,7 @@ def _note(row: Row) -> str:
     if row.baseline and row.passed:
         return "baseline"
     if row.speedup is not None:
-        return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
+        return f"speed-up {times_with_interval(row.gain)}"
     return ": ".join(filter(None, [row.status.label, row.reason]))
 
 

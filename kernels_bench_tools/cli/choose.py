@@ -22,6 +22,7 @@ from kernels_bench_tools.cli.output import (
     terminal_width,
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.committed import EFFECTS, record_file
@@ -45,7 +46,6 @@ from kernels_bench_tools.results.choose import (
 from kernels_bench_tools.results.choose import choose as choose_at
 from kernels_bench_tools.results.counted import counted
 from kernels_bench_tools.results.effects import EffectVerdict, read_effect
-from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text import (
     did_you_mean,
@@ -53,6 +53,7 @@ from kernels_bench_tools.text import (
     milliseconds,
     plural,
     table,
+    times_with_interval,
     title_from_name,
     visible,
 )
@@ -224,8 +225,8 @@ def _effects(project: Project, model: str, slug: str, phases: Sequence[str]) -> 
 
 def _effect_line(one: dict[str, Any]) -> str:
     where = f"{', '.join(one['implementations'])}, {one['phase']}, {one['how']}"
-    speedup = speedup_with_interval(one["speedup"], one["low"], one["high"])
-    return f"  {where}: {speedup}, {one['verdict'].label}{': do not use it so' if one['avoid'] else ''}"
+    gain = Estimate.of(one["speedup"], one["low"], one["high"])
+    return f"  {where}: {times_with_interval(gain)}, {one['verdict'].label}{': do not use it so' if one['avoid'] else ''}"
 
 
 def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
@@ -274,10 +275,9 @@ def _print_choices(first: str, choices: Sequence[tuple[str, Choice, str]]) -> No
     for name, choice, share in choices:
         few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
         processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
-        speedup = speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high)
         verdict = f"{processes}{choice.verdict.label}"
         name = f"{name}\n  {choice.implementation}"
-        lines.append([name, milliseconds(choice.p50_ms), speedup, verdict, share])
+        lines.append([name, milliseconds(choice.p50_ms), times_with_interval(choice.gain), verdict, share])
     if not any(share for *_, share in choices):
         lines = [line[:-1] for line in lines]
     if choices:
@@ -319,9 +319,8 @@ def _prediction(choices: PhaseChoice) -> str:
         return "predicted: nothing, as no kernel was measured with its own shape"
     calls = plural(sum(task.calls for task in choices.tasks), "call")
     kernels = f"{found.tasks} of {plural(len(choices.tasks), 'kernel')}, {found.calls} of {calls}"
-    speedup = speedup_with_interval(found.speedup, found.speedup_low, found.speedup_high)
     times = f"{milliseconds(found.baseline_ms)} to {milliseconds(found.ms)} ms"
-    return f"predicted for measured shapes ({kernels}): {speedup}, {times}"
+    return f"predicted for measured shapes ({kernels}): {times_with_interval(found.gain)}, {times}"
 
 
 def _notes(choice: Choice) -> Iterator[str]:

@@ -133,7 +133,7 @@ def timed(side: Measured) -> str:
     time = side.estimate
     if not time:
         return side.status.label
-    return f"{milliseconds(time.value)} {interval(*time[1:], time.value) if time.known else ''}".rstrip()
+    return f"{milliseconds(time.value)} {interval(time)}".rstrip()
 
 
 def _escaped(text: str) -> str:

@@ -45,10 +45,20 @@ from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, is_implementat
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, OtherCell, Request
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
-from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import few, grouped, is_file_name, milliseconds, plural, table, visible, wrapped
+from kernels_bench_tools.text import (
+    few,
+    grouped,
+    is_file_name,
+    milliseconds,
+    plural,
+    table,
+    times,
+    times_with_interval,
+    visible,
+    wrapped,
+)
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 
@@ -222,8 +232,8 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
                     f"L{effect.level} {effect.module}{calls}",
                     milliseconds(row.baseline_ms),
                     milliseconds(row.candidate_ms),
-                    speedup_with_interval(row.predicted, None, None) if row.predicted else "",
-                    speedup_with_interval(row.speedup, row.low, row.high),
+                    times(row.predicted) if row.predicted else "",
+                    times_with_interval(row.gain),
                     row.verdict.label,
                 ]
             )

@@ -36,11 +36,18 @@ from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
-from kernels_bench_tools.results.metrics import speedup_with_interval
 from kernels_bench_tools.results.summary import Comparison
 from kernels_bench_tools.run.logs import public
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
-from kernels_bench_tools.text import grouped, milliseconds, plural, slugify, table, visible
+from kernels_bench_tools.text import (
+    grouped,
+    milliseconds,
+    plural,
+    slugify,
+    table,
+    times_with_interval,
+    visible,
+)
 
 importing = typer.Typer(
     no_args_is_help=True, help="Measure files that are written for other harnesses, as they are."
@@ -394,7 +401,7 @@ def _print_rows(rows: Sequence[_Row], title: str, page: Path | None, *, json: bo
     header, lines = ["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"], []
     for request, result in rows:
         failure = f"{result.status.label}: {result.reason}".rstrip(": ")
-        speedup = speedup_with_interval(result.speedup, result.speedup_low, result.speedup_high)
+        speedup = times_with_interval(result.gain)
         about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
         verdict = result.verdict.label if result.status is Status.OK else failure
         lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])

@@ -108,8 +108,8 @@ def find_coverage(root: Path, notebooks: Iterable[Notebook]) -> Iterator[dict[st
     What is recorded of another implementation of the operator only is yielded with no rows. Records that apply to all
     workloads have no set; ``stale`` is whether the code changed since, ``others`` how many workloads cannot be ranked.
     """
-    from kernels_bench_tools.results.compare import by_workload, merge  # and numpy
     from kernels_bench_tools.results.counted import counted
+    from kernels_bench_tools.results.processes import by_workload, merge  # and numpy
 
     def selection(record: Record) -> tuple[str, str, str]:
         """Return what is measured together: a device's slug, a mode and a workload set."""
@@ -149,7 +149,7 @@ def find_coverage(root: Path, notebooks: Iterable[Notebook]) -> Iterator[dict[st
                 "processes": count_processes(records),
                 "date": min((each.ts for each in records), default="")[:10],
                 "stale": any(has_other_code(origin, notebook.digests) for origin in origins.values()),
-                "others": Counter(entry.outcome.value for entry in merged if entry.outcome is not Status.OK),
+                "others": Counter(entry.outcome for entry in merged if entry.outcome is not Status.OK),
             }
 
 
@@ -168,8 +168,7 @@ def _print_coverage(rows: list[dict[str, Any]], json: bool) -> None:
             remarks = [] if row["rows"] else [NOT_MEASURED]
             remarks += [STALE] * row["stale"]
             remarks += [
-                f"{count} " * (row["workloads"] > 0) + Status(status).label
-                for status, count in row["others"].items()
+                f"{count} " * (row["workloads"] > 0) + status.label for status, count in row["others"].items()
             ]
             lines.append(
                 [

@@ -233,10 +233,8 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
     lines += [
         [
             *(row.workload or "every workload", milliseconds(row.p50_ms)),
-            *(interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms), milliseconds(row.baseline_ms)),
-            times(row.speedup),
-            # Not of the baseline's own.
-            times_interval(row.speedup_low, row.speedup_high) if row.speedup_low != row.speedup_high else "",
+            *(interval(row.latency), milliseconds(row.baseline_ms)),
+            *(times(row.speedup), times_interval(row.gain)),
             *(milliseconds(row.host_submit_ms), milliseconds(row.e2e_ms)),
             *(milliseconds(row.value("sustained_ms")), quantity(row.value("joules")), _verdict(row, most)),
         ]

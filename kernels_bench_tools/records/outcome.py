@@ -10,14 +10,6 @@ import msgspec
 from kernels_bench_tools.records.record import REJECTING, Flag, Record, Status
 from kernels_bench_tools.text import without_styles
 
-WORST_LAST = (
-    *(Status.OK, Status.DISTURBED, Status.ABSENT, Status.UNSUPPORTED),
-    # Worse than unsupported: one that refuses some values is shown as incorrect.
-    *(Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
-    *(Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),
-)
-"""Of several processes that measured one workload, the last of these counts."""
-
 
 class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     workloads: dict[Status, int] = msgspec.field(default_factory=dict)
@@ -34,7 +26,7 @@ def outcome_of(records: Iterable[Record]) -> Outcome:
     disturbed = set()
     for record in {(record.workload, record.process): record for record in records}.values():
         known = worst.setdefault(record.workload, record)
-        if WORST_LAST.index(record.outcome) > WORST_LAST.index(known.outcome):
+        if record.outcome.severity > known.outcome.severity:
             worst[record.workload] = record
         if Flag.DISTURBED in record.flags:
             disturbed.add(record.workload)
@@ -54,7 +46,7 @@ def cell_status(found: Iterable[Status]) -> Status:
     >>> cell_status([Status.OK, Status.UNSUPPORTED]), cell_status([Status.OK, Status.INCORRECT, Status.REJECTED])
     (<Status.OK: 'ok'>, <Status.INCORRECT: 'incorrect'>)
     """
-    return max(found, key=lambda it: -1 if it is Status.UNSUPPORTED else WORST_LAST.index(it))
+    return max(found, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
 
 
 def flag_words(flags: Iterable[Flag]) -> str:

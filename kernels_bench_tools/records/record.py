@@ -12,6 +12,20 @@ from typing import Annotated, Any, Self, TypeAlias
 import msgspec
 
 from kernels_bench_tools.records.device import Device, cuda_device, names_a_gpu
+from kernels_bench_tools.records.merging import (
+    AnyOf,
+    Commonest,
+    Computed,
+    Farthest,
+    First,
+    FirstKnown,
+    Joined,
+    Largest,
+    LastListed,
+    Median,
+    Sum,
+    Union,
+)
 from kernels_bench_tools.text import slugify
 
 SCHEMA = 1
@@ -46,33 +60,35 @@ class Labelled(StrEnum):
 
 
 class Status(Labelled):
-    """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
+    """How a measurement ended; only ``ok`` can be ranked."""
 
-    OK = "ok", "", "ran, and agreed with the reference"
-    DISTURBED = "disturbed", "", "correct, but other programs disturbed it: its time is not compared"
-    """In summaries only, never in a record."""
-    INCORRECT = "incorrect", "", "ran, and failed the correctness check"
-    EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline", "faster than the device can be"
-    REJECTED = "rejected", "", "ran, and its time is not that of the work it claims"
-    ERROR = "error", "", "raised an exception, or its process exited with a code other than 0"
-    OOM = "oom", "out of memory", "asked for more memory than the device has"
-    TIMEOUT = "timeout", "", "exceeded its cell's time limit"
-    CRASHED = "crashed", "", "its process was ended by a signal, such as a segmentation fault"
-    UNSUPPORTED = "unsupported", "", "cannot run here: no such device, package, build or network"
-    INVALID = "invalid", "invalid output", "its process succeeded without writing readable records"
-    ABSENT = "absent", "not measured", "not measured on this device"
-    """In summaries only, never in a record."""
+    severity: int
+    """Of several processes that measured one workload, the status with the highest counts."""
+    ran: bool
+    """Whether the implementation ran to its end, so that a latency exists."""
 
-    @property
-    def ran(self) -> bool:
-        """Whether the implementation ran to its end, so that a latency exists."""
-        return self in {
-            Status.OK,
-            Status.DISTURBED,
-            Status.INCORRECT,
-            Status.EXCEEDS_PHYSICS,
-            Status.REJECTED,
-        }
+    def __new__(cls, value: str, severity: int, ran: bool, label: str = "", meaning: str = "") -> Self:
+        """Return the member that is ``value`` in records."""
+        member = str.__new__(cls, value)
+        member._value_, member.label, member.meaning = value, label or value, meaning
+        member.severity, member.ran = severity, ran
+        return member
+
+    OK = "ok", 0, True, "", "ran, and agreed with the reference"
+    DISTURBED = "disturbed", 1, True, "", "correct, but other programs disturbed it: its time is not compared"
+    """In summaries only, never in a record."""
+    # Worse than unsupported: one that refuses some values is shown as incorrect.
+    INCORRECT = "incorrect", 6, True, "", "ran, and failed the correctness check"
+    EXCEEDS_PHYSICS = "exceeds_physics", 5, True, "above the roofline", "faster than the device can be"
+    REJECTED = "rejected", 4, True, "", "ran, and its time is not that of the work it claims"
+    ERROR = "error", 10, False, "", "raised an exception, or its process exited with a code other than 0"
+    OOM = "oom", 9, False, "out of memory", "asked for more memory than the device has"
+    TIMEOUT = "timeout", 8, False, "", "exceeded its cell's time limit"
+    CRASHED = "crashed", 11, False, "", "its process was ended by a signal, such as a segmentation fault"
+    UNSUPPORTED = "unsupported", 3, False, "", "cannot run here: no such device, package, build or network"
+    INVALID = "invalid", 7, False, "invalid output", "its process succeeded without writing readable records"
+    ABSENT = "absent", 2, False, "not measured", "not measured on this device"
+    """In summaries only, never in a record."""
 
     @property
     def passed(self) -> bool:
@@ -170,41 +186,41 @@ class Regime(Labelled):
 class Latency(msgspec.Struct, kw_only=True):
     """Times of one call in milliseconds, with all samples in the order they were taken."""
 
-    p10: Milliseconds | None = None
-    p50: Milliseconds
+    p10: Median[Milliseconds | None] = None
+    p50: Computed[Milliseconds]
     """The median, which the report shows."""
-    p90: Milliseconds | None = None
-    mean: Milliseconds | None = None
-    iqr: Milliseconds | None = None
-    raw_times: list[Milliseconds] = msgspec.field(default_factory=list)
-    reps: Annotated[int, msgspec.Meta(ge=1)]
-    warmup: Count = 0
-    has_warnings: bool = False
+    p90: Median[Milliseconds | None] = None
+    mean: Median[Milliseconds | None] = None
+    iqr: Median[Milliseconds | None] = None
+    raw_times: Joined[list[Milliseconds]] = msgspec.field(default_factory=list)
+    reps: Sum[Annotated[int, msgspec.Meta(ge=1)]]
+    warmup: First[Count] = 0
+    has_warnings: AnyOf[bool] = False
     """Whether the interquartile range exceeds a tenth of the median (kernels-benchmarks' flag)."""
-    ci_low: Milliseconds | None = None
-    ci_high: Milliseconds | None = None
-    confidence: float | None = None
-    timer: Timer = Timer.UNKNOWN
-    cache: CacheState = CacheState.UNKNOWN
-    input_sets: int = 1
-    stop_reason: str = ""
+    ci_low: Computed[Milliseconds | None] = None
+    ci_high: Computed[Milliseconds | None] = None
+    confidence: Computed[float | None] = None
+    timer: First[Timer] = Timer.UNKNOWN
+    cache: First[CacheState] = CacheState.UNKNOWN
+    input_sets: First[int] = 1
+    stop_reason: First[str] = ""
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
-    tail_ratio: float | None = None
+    tail_ratio: Largest[float | None] = None
     """99th percentile over the median."""
-    tick_ms: Milliseconds | None = None
+    tick_ms: First[Milliseconds | None] = None
     """Resolution of the clock, if it is visible in the samples; ``p50`` is then the grouped median."""
-    drift: float | None = None
+    drift: Farthest[float | None] = None
     """Median of the last third of the samples over that of the first, minus 1."""
 
 
 class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A secondary quantity in milliseconds, without its samples."""
 
-    p50: Milliseconds
-    ci_low: Milliseconds | None = None
-    ci_high: Milliseconds | None = None
-    reps: Count = 0
-    joules: Joules | None = None
+    p50: Computed[Milliseconds]
+    ci_low: Computed[Milliseconds | None] = None
+    ci_high: Computed[Milliseconds | None] = None
+    reps: Sum[Count] = 0
+    joules: Median[Joules | None] = None
     """Energy of the device for one call; only of ``sustained``, and on GPUs that count it."""
 
 
@@ -431,56 +447,56 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     without a record of their own.
     """
 
-    ts: str
+    ts: First[str]
     """Time of writing, UTC, ISO 8601."""
-    run: str
+    run: First[str]
     """Id of the process; the same for all its records."""
-    impl: str
+    impl: First[str]
     """Implementation id: the stem of its notebook's file."""
-    tags: dict[str, str] = msgspec.field(default_factory=dict)
-    wl: dict[str, Axis] = msgspec.field(default_factory=dict)
+    tags: First[dict[str, str]] = msgspec.field(default_factory=dict)
+    wl: First[dict[str, Axis]] = msgspec.field(default_factory=dict)
     """The workload: ``name``, ``dtype``, optional ``set``, ``group`` and ``mode``, and a key for each axis."""
-    env: Environment = msgspec.field(default_factory=Environment)
-    lat_ms: Latency | None = None
+    env: First[Environment] = msgspec.field(default_factory=Environment)
+    lat_ms: Computed[Latency | None] = None
     """Device time of one call, with cold caches."""
-    compile_ms: Milliseconds | None = None
+    compile_ms: Median[Milliseconds | None] = None
     """Duration of the first call, including compilation and autotuning."""
-    peak_bytes: Count | None = None
+    peak_bytes: Largest[Count | None] = None
     """Peak memory that one call allocates in addition to its inputs."""
-    ok: bool = False
-    absmax: float | None = None
+    ok: Computed[bool] = False
+    absmax: Largest[float | None] = None
     """Largest absolute difference from the reference."""
-    corr: dict[str, Any] = msgspec.field(default_factory=dict)
+    corr: Computed[dict[str, Any]] = msgspec.field(default_factory=dict)
     """The correctness check: reference, errors, tolerances, cases."""
-    err: Failure | None = None
-    schema: int = 0
-    op: str = ""
-    status: Status | None = None
+    err: Computed[Failure | None] = None
+    schema: First[int] = 0
+    op: First[str] = ""
+    status: Computed[Status | None] = None
     # The fields above are in every written record, those below only if they are not empty.
-    device: Device | None = None
-    work: Work | None = None
-    kernels: list[Kernel] = msgspec.field(default_factory=list)
-    process: Count = 0
+    device: First[Device | None] = None
+    work: First[Work | None] = None
+    kernels: First[list[Kernel]] = msgspec.field(default_factory=list)
+    process: First[Count] = 0
     """Number of the process, from 0, among those that measured the same workload."""
-    earlier_runs: Count = 0
+    earlier_runs: First[Count] = 0
     """Number of earlier runs of this workload that this one replaced."""
-    quantities: Quantities | None = None
-    first_call: FirstCall | None = None
-    clocks: Clocks | None = None
-    flags: list[Flag] = msgspec.field(default_factory=list)
-    regime: Regime | None = None
-    roofline: Roofline | None = None
-    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
+    quantities: Computed[Quantities | None] = None
+    first_call: First[FirstCall | None] = None
+    clocks: First[Clocks | None] = None
+    flags: Union[list[Flag]] = msgspec.field(default_factory=list)
+    regime: Commonest[Regime | None] = None
+    roofline: Computed[Roofline | None] = None
+    sentinels: First[dict[str, list[Milliseconds]]] = msgspec.field(default_factory=dict)
     """Reference kernel to its milliseconds before and after the workloads of this process."""
-    ceilings: dict[str, Rate] = msgspec.field(default_factory=dict)
+    ceilings: First[dict[str, Rate]] = msgspec.field(default_factory=dict)
     """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); in files on its first record only."""
-    judged: Judged = Judged.IN_PROCESS
-    trust: str = ""
+    judged: LastListed[Judged] = Judged.IN_PROCESS
+    trust: FirstKnown[str] = ""
     """Which integrity checks were done, and what they cannot detect."""
-    span_ms: Milliseconds | None = None
+    span_ms: Median[Milliseconds | None] = None
     """Median time from the start of the first kernel to the end of the last; ``lat_ms`` sums their durations."""
-    provenance: Provenance = msgspec.field(default_factory=Provenance)
-    effect: Effect | None = None
+    provenance: First[Provenance] = msgspec.field(default_factory=Provenance)
+    effect: First[Effect | None] = None
     """Set by ``kbt effect`` only."""
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import Environment
@@ -44,6 +45,11 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
     process_medians_us: list[float] = msgspec.field(default_factory=list)
     """The median in each of several fresh processes."""
     variation: float | None = None
+
+    @property
+    def ours(self) -> Estimate:
+        """Our median with its interval."""
+        return Estimate(self.ours_us, self.ci_low_us, self.ci_high_us)
 
     @property
     def truth_us(self) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from math import exp, inf, log
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import (
     CacheState,
@@ -31,46 +31,6 @@ GENERAL = 0.97
 
 FEWEST_PROCESSES = 3
 """Processes of an implementation that a verdict needs. With two, Student's interval is three times as wide."""
-
-
-class Estimate(NamedTuple):
-    """A value and its 95 % interval; an infinite end is unknown."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, low: float | None, high: float | None) -> Estimate:
-        return cls(value, low or 0.0, high or inf)
-
-    @property
-    def known(self) -> bool:
-        return self.low > 0 and self.high < inf
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """The interval; Nones where it is not known."""
-        return (self.low, self.high) if self.known else (None, None)
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    if not ratios or min(ratios) <= 0:
-        raise ValueError("a geometric mean needs positive ratios")
-    return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
-
-
-def geometric_mean_interval(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the geometric mean of positive estimates over workloads, between the geometric means of their ends.
-
-    The only interval over several workloads. It holds however their errors are correlated: a slow process is slow on
-    all of them, and a clock rounds all of them alike. So it contains Student's interval of the processes' means.
-    """
-    value = geometric_mean([estimate.value for estimate in estimates])
-    if not all(estimate.known for estimate in estimates):
-        return Estimate(value, 0.0, inf)
-    low, high = (geometric_mean([estimate[at] for estimate in estimates]) for at in (1, 2))
-    return Estimate(value, low, high)
 
 
 class Verdict(Labelled):
@@ -204,21 +164,21 @@ class Point(msgspec.Struct, kw_only=True):
     @property
     def gain(self) -> Estimate | None:
         """The speed-up with its interval."""
-        return (
-            None if self.speedup is None else Estimate.of(self.speedup, self.speedup_low, self.speedup_high)
-        )
+        return _gain(self.speedup, self.speedup_low, self.speedup_high)
 
     def value(self, metric: str) -> float | None:
         more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
         value: float | None = getattr(self, metric, more.get(metric))
         return value
 
-    def interval(self, metric: str) -> tuple[float | None, float | None]:
-        """Return the 95 % interval of the latency or of one of the host's times by its name; Nones if there is none."""
+    def estimate(self, metric: str) -> Estimate | None:
+        """Return the number of a metric with its 95 % interval, which the latency and the host's times have."""
+        if (value := self.value(metric)) is None:
+            return None
         if metric == "p50_ms":
-            return self.ci_low_ms, self.ci_high_ms
+            return Estimate.of(value, self.ci_low_ms, self.ci_high_ms)
         known = {} if isinstance(self.intervals, msgspec.UnsetType) else self.intervals
-        return known.get(metric, (None, None))
+        return Estimate.of(value, *known.get(metric, (None, None)))
 
 
 class OverOthers(msgspec.Struct, kw_only=True):
@@ -262,6 +222,15 @@ class Row(msgspec.Struct, kw_only=True):
     drawn: OverOthers | None = None
     """At drawn workloads of the same function and mode on the same device, in its rows in all other views."""
 
+    @property
+    def gain(self) -> Estimate | None:
+        """The speed-up with its interval."""
+        return _gain(self.speedup, self.speedup_low, self.speedup_high)
+
+
+def _gain(value: float | None, low: float | None, high: float | None) -> Estimate | None:
+    return None if value is None else Estimate.of(value, low, high)
+
 
 class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """How much faster one implementation is than another, such as the baseline: above 1 it is faster."""
@@ -279,6 +248,10 @@ class Ratio(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     def of(cls, ratio: Estimate, verdict: Verdict, *, separate: bool = False) -> Ratio:
         low, high = ratio.ends
         return cls(value=ratio.value, low=low, high=high, verdict=verdict, separate=separate)
+
+    @property
+    def gain(self) -> Estimate | None:
+        return _gain(self.value, self.low, self.high)
 
 
 class Pair(msgspec.Struct, kw_only=True):

@@ -319,7 +319,7 @@ def pairs_script(operator: OperatorReport, path: str) -> str:
         ratios: dict[str, dict[str, list[tuple[str, str, str, bool]]]] = {}
         for pair in [*view.pairs, *map(reversed_pair, view.pairs)]:
             ratios.setdefault(pair.implementation, {})[pair.over] = [
-                (times(one.value), times_interval(one.low, one.high), one.verdict.value, one.separate)
+                (times(one.value), times_interval(one.gain), one.verdict.value, one.separate)
                 for one in (pair.overall, *pair.ratios)
             ]
         views[view_slug(view)] = {

@@ -9,23 +9,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, Called, ModelTask, Phase
 from kernels_bench_tools.records.record import Flag, Judged, Status
-from kernels_bench_tools.records.summary import (
-    FEWEST_PROCESSES,
-    DeviceSummary,
-    Estimate,
-    Point,
-    Row,
-    Summary,
-    Verdict,
-)
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
-from kernels_bench_tools.results.compare import REPRODUCIBLE
-from kernels_bench_tools.results.metrics import speedup_with_interval
+from kernels_bench_tools.results.speedup import REPRODUCIBLE
 from kernels_bench_tools.results.views import DRAWN
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
-from kernels_bench_tools.text import did_you_mean, grouped
+from kernels_bench_tools.text import did_you_mean, grouped, times_with_interval
 
 NO_OPERATOR = "no operator computes it"
 Axes = Mapping[str, int | bool | str]
@@ -92,6 +84,10 @@ class Prediction(msgspec.Struct, kw_only=True):
     speedup_low: float | None
     """With the lower ends of all intervals; None if one is not known."""
     speedup_high: float | None
+
+    @property
+    def gain(self) -> Estimate:
+        return Estimate.of(self.speedup, self.speedup_low, self.speedup_high)
 
 
 class PhaseChoice(msgspec.Struct, kw_only=True):
@@ -234,12 +230,8 @@ def choose(measured: Measured) -> Choice | None:
 
 def _reason_against(point: Point) -> str:
     if point.status is Status.OK:
-        return _gain(point) if point.verdict is Verdict.SLOWER else ""
+        return times_with_interval(point.gain) if point.verdict is Verdict.SLOWER else ""
     return "" if point.status in {Status.UNSUPPORTED, Status.ABSENT, Status.INVALID} else point.status.label
-
-
-def _gain(found: Point) -> str:
-    return speedup_with_interval(found.speedup, found.speedup_low, found.speedup_high)
 
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
@@ -414,7 +406,9 @@ def kernel_config(title: str, called: Iterable[tuple[str, Measured]], notes: Seq
             lines.append(f'        "{name}": {{"cuda": ("{layer.kernel}", {{"version": {layer.version}}})}},')
         for phase, point in found:
             passed = point.status is Status.OK
-            said = f"{_gain(point)}, {point.verdict.label}" if passed else point.status.label
+            said = (
+                f"{times_with_interval(point.gain)}, {point.verdict.label}" if passed else point.status.label
+            )
             remarks.append(f"  {phase}, {point.workload}: {said}")
     comments = [f"# {line}" for line in [title, *remarks, *notes]]
     code = [

@@ -15,6 +15,7 @@ from statistics import median
 
 import msgspec
 
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
@@ -60,6 +61,11 @@ class EffectRow(msgspec.Struct, kw_only=True):
     """How the logits agree, or loss and gradients, for one row of a whole model."""
     peak_bytes: int | None = None
     """Memory of a pass with the implementation in addition to weights, inputs and cache, for one row of a whole model."""
+
+    @property
+    def gain(self) -> Estimate:
+        """The speed-up with its interval."""
+        return Estimate.of(self.speedup, self.low, self.high)
 
     @property
     def tokens_per_s(self) -> tuple[float | None, float | None]:
@@ -170,20 +176,20 @@ def read_effect(root: Path, path: Path) -> EffectSummary | None:
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
-    from kernels_bench_tools.results.compare import by_workload
+    from kernels_bench_tools.results.processes import by_workload
 
     return [_row(processes) for processes in by_workload(timed)[0].values()]
 
 
 def _row(records: Sequence[Record]) -> EffectRow:
-    from kernels_bench_tools.results.compare import compare
+    from kernels_bench_tools.results.speedup import speedup_over
 
     effects = [record.effect for record in records if record.effect is not None]
     baseline = [
         msgspec.structs.replace(record, lat_ms=effect.baseline, impl="")
         for record, effect in zip(records, effects, strict=True)
     ]
-    speedup = compare(records, baseline)
+    speedup = speedup_over(records, baseline)
     base = median(effect.baseline.p50 for effect in effects)
     again = [(effect.baseline.p50, effect.again.p50) for effect in effects if effect.again is not None]
     noise = max((abs(first / second - 1) for first, second in again if second > 0), default=0.0)

@@ -21,9 +21,9 @@ from kernels_bench_tools.records.summary import (
     Verdict,
     results_of,
 )
-from kernels_bench_tools.results.metrics import csv_metrics, shown_metrics, speedup_with_interval
+from kernels_bench_tools.results.metrics import csv_metrics, shown_metrics
 from kernels_bench_tools.results.views import axis_names, axis_title
-from kernels_bench_tools.text import MISSING, plural, table, times, wrapped
+from kernels_bench_tools.text import MISSING, plural, table, times, times_with_interval, wrapped
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -169,8 +169,7 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     if drawn := any(row.drawn for row in view.rows):
         ranking[0][3:3] = ["random shapes: over\nthe fastest other", "worst", f"{GENERAL} or\nmore"]
     for row in view.rows:
-        speedup = speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)
-        place = [MISSING if row.rank is None else str(row.rank), row.title, speedup]
+        place = [MISSING if row.rank is None else str(row.rank), row.title, times_with_interval(row.gain)]
         if row.drawn:
             count = len(row.drawn.ratios)
             place += [

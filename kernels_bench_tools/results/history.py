@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.errors import ProjectError, RecordError
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.git import Commit, Repository
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
@@ -29,19 +30,18 @@ from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked, record_files
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS, is_implementation, operator_of
-from kernels_bench_tools.records.outcome import WORST_LAST
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status, device_of
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     SMALLEST_EFFECT,
     CauseKind,
     ChangeKind,
-    Estimate,
     Report,
     Summary,
     results_of,
 )
-from kernels_bench_tools.results.compare import apart, by_workload, estimate, is_disturbed, readings
+from kernels_bench_tools.results.processes import by_workload, estimate, is_disturbed
+from kernels_bench_tools.results.speedup import apart, readings
 from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text import deviation, grouped, milliseconds, words
 
@@ -136,7 +136,7 @@ def measured(version: Version, harness: str = "") -> Measured:
     axes = {name: value for name, value in first.wl.items() if name not in _NO_AXES}
     timing = {"timer": first.lat_ms.timer.label, "cache": first.lat_ms.cache.label} if first.lat_ms else {}
     facts = _facts(first.env, replace(first.provenance, packages=version.packages), axes, timing, harness)
-    status = max((record.outcome for record in records), key=WORST_LAST.index)
+    status = max((record.outcome for record in records), key=lambda it: it.severity)
     if status is Status.OK and any(map(is_disturbed, records)):
         status = Status.DISTURBED
     on_cpu = first.device is not None and first.device.kind == "cpu"

@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import Record, Regime, Status, Timing
-from kernels_bench_tools.records.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
-from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
+from kernels_bench_tools.records.summary import DeviceSummary, MetricInfo, Point, Verdict
+from kernels_bench_tools.text import grouped, percent, times_with_interval, with_unit
 
 _WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sustained")
 
@@ -38,8 +39,8 @@ class Metric(NamedTuple):
     file: bool = True
     """Whether its chart is also a file; if not, only a page draws it, in the panel of the view."""
     applies: Callable[[Point], bool] = lambda _: True
-    interval: Callable[[Point], tuple[float | None, float | None]] | None = None
-    """None for the one that the point has by its name."""
+    interval: Callable[[Point], Estimate | None] | None = None
+    """Returns it with its interval; None for the interval that the point has by its name."""
     lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
     log_from: float = 10.0
     """The axis is logarithmic where the largest number is at least this many times the smallest."""
@@ -65,9 +66,9 @@ class Metric(NamedTuple):
 
     def estimate(self, point: Point) -> Estimate | None:
         """Return number and interval for a chart; None if the point did not pass or has no number."""
-        value = point.value(self.name) if has_passed(point) else None
-        ends = self.interval(point) if self.interval else point.interval(self.name)
-        return None if value is None else Estimate.of(value, *ends)
+        if not has_passed(point):
+            return None
+        return self.interval(point) if self.interval else point.estimate(self.name)
 
     def print(self, point: Point) -> str:
         if self.text is not None:
@@ -174,14 +175,14 @@ def _beside(name: str, title: str, csv: str, description: str) -> Metric:
     )
 
 
-def _of_rate(name: str) -> Callable[[Point], tuple[float | None, float | None]]:
-    """Return the interval of a rate: the time's, inverted."""
+def _of_rate(name: str) -> Callable[[Point], Estimate | None]:
+    """Return what returns a rate with its interval: the time's, inverted."""
 
-    def interval(point: Point) -> tuple[float | None, float | None]:
-        rate, time = getattr(point, name), point.p50_ms
-        if rate is None or not time or not point.ci_low_ms or not point.ci_high_ms:
-            return None, None
-        return rate * time / point.ci_high_ms, rate * time / point.ci_low_ms
+    def interval(point: Point) -> Estimate | None:
+        rate, time = getattr(point, name), point.latency
+        if rate is None or time is None or not time.known:
+            return None if rate is None else Estimate.of(rate, None, None)
+        return Estimate(rate, rate * time.value / time.high, rate * time.value / time.low)
 
     return interval
 
@@ -209,23 +210,17 @@ def _peak(name: str, unit: str) -> Callable[[DeviceSummary], Sequence[Line]]:
 
 def _latency_text(point: Point) -> str:
     """Return the median and how far its interval reaches: ``0.1405 ms ±0.2 %``."""
-    median, low, high = point.p50_ms, point.ci_low_ms, point.ci_high_ms
-    text = with_unit(median, "ms")
-    if not median or low is None or high is None:
+    text, time = with_unit(point.p50_ms, "ms"), point.latency
+    if time is None or not time.known:
         return text
-    return f"{text} ±{100 * max(high - median, median - low) / median:.1f} %"
+    return f"{text} ±{100 * max(time.high - time.value, time.value - time.low) / time.value:.1f} %"
 
 
 def speedup_text(point: Point) -> str:
     if point.speedup is None:
         return ""
-    text = speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high)
+    text = times_with_interval(point.gain)
     return text if point.verdict is Verdict.NONE else f"{text} {point.verdict.label}"
-
-
-def speedup_with_interval(speedup: float | None, low: float | None, high: float | None) -> str:
-    """Return a speed-up and its interval as ``1.52× [1.503, 1.541]``; no interval for exactly 1."""
-    return f"{times(speedup)} {times_interval(low, high) if low != high else ''}".rstrip()
 
 
 def _fraction_text(point: Point) -> str:
@@ -246,7 +241,7 @@ LATENCY = Metric(
 )
 SPEEDUP = Metric(
     *("speedup", "Speed-up", "x", "higher", None, "speedup"),
-    interval=lambda point: (point.speedup_low, point.speedup_high),
+    interval=lambda point: point.gain,
     lines=lambda _: (Line(1.0),),
     text=speedup_text,
     csv="",

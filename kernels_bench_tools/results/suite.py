@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.errors import RecordError, SuiteError
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.file_io import read_file, read_struct, write_atomically, write_struct
 from kernels_bench_tools.records.record import Regime, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
 from kernels_bench_tools.results.export import csv_text, markdown_table
-from kernels_bench_tools.results.metrics import speedup_with_interval
-from kernels_bench_tools.text import MISSING, grouped, milliseconds, quantity, table
+from kernels_bench_tools.text import MISSING, grouped, milliseconds, quantity, table, times_with_interval
 
 SUMMARY, REPORT = "summary.json", "suite.json"
 NOT_MEASURED = "not measured on this device"
@@ -186,7 +186,7 @@ def _texts(it: SuiteRow) -> list[str]:
     """Return a line of a table; the reason comes last."""
     speedup = fraction = MISSING
     if it["Speedup"] is not None:
-        speedup = speedup_with_interval(it["Speedup"], it["Speedup Low"], it["Speedup High"])
+        speedup = times_with_interval(Estimate.of(it["Speedup"], it["Speedup Low"], it["Speedup High"]))
         label = Verdict(it["Verdict"] or "none").label
         speedup += f" {label}{' (1 process)' if it['Processes'] == 1 else ''}"
     if it["Of Ceiling"] is not None:

@@ -9,6 +9,7 @@ from statistics import median
 
 import msgspec
 
+from kernels_bench_tools.estimate import Estimate, geometric_mean, geometric_mean_interval
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.outcome import reason_of
@@ -17,7 +18,6 @@ from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     GENERAL,
     DeviceSummary,
-    Estimate,
     OverOthers,
     Pair,
     Point,
@@ -26,19 +26,11 @@ from kernels_bench_tools.records.summary import (
     Summary,
     Verdict,
     WorkloadSummary,
-    geometric_mean,
-    geometric_mean_interval,
-)
-from kernels_bench_tools.results.compare import (
-    by_workload,
-    compare,
-    estimate,
-    least_trusted,
-    limitation_of,
-    merge,
 )
 from kernels_bench_tools.results.counted import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
+from kernels_bench_tools.results.processes import by_workload, estimate, least_trusted, limitation_of, merge
+from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.views import (
     DRAWN,
     View,
@@ -175,7 +167,7 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
     records = found.processes.get(workload, [])
     other = baseline.processes.get(workload, []) if baseline is not None else []
-    speedup, processes, latency = compare(records, other), max(len(records), 1), record.lat_ms
+    speedup, processes, latency = speedup_over(records, other), max(len(records), 1), record.lat_ms
     outlying = latency is not None and (latency.mean or 0.0) > latency.p50 * (1 + _OUTLYING)
     point = Point(
         workload=workload,
@@ -280,7 +272,7 @@ def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRe
 
 
 def _ratio(point: Point, over: Point, ours: ViewRecords, theirs: ViewRecords) -> Ratio:
-    direct = compare(*(one.processes.get(point.workload, []) for one in (ours, theirs)))
+    direct = speedup_over(*(one.processes.get(point.workload, []) for one in (ours, theirs)))
     if direct.verdict is not Verdict.SEPARATE or direct.value is None:
         return direct
     # Measured at different times: the baseline is what both were compared with.

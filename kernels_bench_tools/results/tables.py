@@ -9,20 +9,19 @@ from dataclasses import dataclass, field
 from math import log2
 from statistics import median
 
+from kernels_bench_tools.estimate import Estimate, geometric_mean_interval
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.model import CONFIGS, model_files
 from kernels_bench_tools.records.record import Environment, FirstCall, Flag, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
-    Estimate,
     Point,
     Result,
     Row,
     Summary,
     Verdict,
     WorkloadSummary,
-    geometric_mean_interval,
     results_of,
 )
 from kernels_bench_tools.text import grouped, size
@@ -130,9 +129,9 @@ def typical(row: Row, name: str = "p50_ms") -> Estimate | None:
         return None
     times = []
     for point in row.points:
-        if not (value := point.value(name)):
+        if not (time := point.estimate(name)) or not time.value:
             return None
-        times.append(Estimate.of(value, *point.interval(name)))
+        times.append(time)
     return geometric_mean_interval(times) if times else None
 
 

@@ -18,7 +18,7 @@ from kernels_bench_tools.records.device import cpu_device
 from kernels_bench_tools.records.record import Environment, Record
 from kernels_bench_tools.records.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.compare import compare
+from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.selfcheck import checks
 from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED, SLOWED_PERCENT, find_cases, repeated_cases
 from kernels_bench_tools.selfcheck.checks import PER_SIDE, Pair, ProcessSeries, pairs_of_processes, verdict
@@ -144,7 +144,7 @@ def test_verdicts_agree_with_the_report() -> None:
             [record(group, process, name) for process, group in enumerate(groups)]
             for name, groups in (("ours", one.candidate), ("theirs", one.baseline))
         )
-        report_says = numbers[compare(ours, theirs).verdict]
+        report_says = numbers[speedup_over(ours, theirs).verdict]
         assert verdict(one, "cuda") == report_says, (seed, factor)
         seen.add(report_says)
 

@@ -16,7 +16,7 @@ from kernels_bench_tools.records.codec import (
     share_fields,
     write_records,
 )
-from kernels_bench_tools.records.committed import effect_files
+from kernels_bench_tools.records.committed import effect_files, record_file
 from kernels_bench_tools.records.foreign import is_plain, near_records
 from kernels_bench_tools.records.json_schema import PUBLISHED, schema_text
 from kernels_bench_tools.records.record import (
@@ -92,10 +92,10 @@ def test_what_records_of_a_run_share_is_on_the_first_and_read_for_all(tmp_path: 
 def test_records_of_a_part_of_a_gpu_belong_in_the_folder_of_the_gpu(
     tmp_path: Path, slug: str, folder: str, count: int
 ) -> None:
-    path = tmp_path / folder / "mine.jsonl"
+    path = record_file(tmp_path / "op", folder, "mine")
     write_records(path, [record(op="op", device=replace(H200, slug=slug))])
 
-    assert len(read_committed(path, "op", on_problem=ignore)) == count
+    assert len(read_committed(tmp_path, path, ignore)) == count
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kernels_bench_tools.records.summary import geometric_mean, geometric_mean_interval
+from kernels_bench_tools.estimate import geometric_mean, geometric_mean_interval
 from kernels_bench_tools.stats import (
     drift,
     hierarchical_median,

@@ -11,8 +11,9 @@ from kernels_bench_tools.records.record import (
     Status,
 )
 from kernels_bench_tools.records.summary import Verdict
-from kernels_bench_tools.results.compare import by_workload, compare, samples
 from kernels_bench_tools.results.counted import Source
+from kernels_bench_tools.results.processes import by_workload, samples
+from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
 
@@ -79,7 +80,7 @@ def test_the_verdict_comes_from_the_interval_across_processes():
     # Narrow intervals within the processes, which hold nothing of how they differ.
     noisy = processes("noisy", [0.0981, 0.1030, 0.0910], spread=0.0001)
 
-    sure, unsure = compare(ours, base), compare(noisy, base)
+    sure, unsure = speedup_over(ours, base), speedup_over(noisy, base)
 
     assert (sure.verdict, unsure.verdict) == (Verdict.FASTER, Verdict.AMBIGUOUS)
     assert 1.0 < sure.low < sure.value < sure.high
@@ -91,8 +92,8 @@ def test_processes_that_ran_side_by_side_are_paired():
     ours = processes("ours", [0.098, 0.102, 0.106])
     unpaired = [msgspec.structs.replace(record, process=record.process + 1) for record in ours]
 
-    assert compare(ours, base).verdict is Verdict.FASTER
-    assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
+    assert speedup_over(ours, base).verdict is Verdict.FASTER
+    assert speedup_over(unpaired, base).verdict is Verdict.AMBIGUOUS
 
 
 def test_one_incorrect_process_removes_the_rank():
@@ -171,8 +172,8 @@ def test_a_difference_of_one_clock_tick_is_ambiguous():
     base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
     slower = processes("c", [2.112e-3] * 3, spread=0.0)
 
-    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
-    assert compare(slower, ours).verdict is Verdict.SLOWER
+    assert speedup_over(ours, base).verdict is Verdict.AMBIGUOUS
+    assert speedup_over(slower, ours).verdict is Verdict.SLOWER
     (point,) = row_of(summary_of(b=ours), "b").points
     assert point.ci_low_ms == pytest.approx(1.968e-3)
     assert point.ci_high_ms == pytest.approx(2.0e-3)

@@ -4,11 +4,13 @@ import pytest
 from made_records import record, source
 from msgspec.structs import replace
 
+from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
-from kernels_bench_tools.records.summary import Estimate, Ratio, Verdict
-from kernels_bench_tools.results.compare import compare, limitation_of
+from kernels_bench_tools.records.summary import Ratio, Verdict
+from kernels_bench_tools.results.processes import limitation_of
+from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.summary import compare_records
 from kernels_bench_tools.stats import ratio_of, verdict_of
 
@@ -19,7 +21,7 @@ def processes(record: Record, count: int = 3) -> list[Record]:
 
 
 def compared(candidate: Record, baseline: Record) -> Ratio:
-    return compare(processes(candidate), processes(baseline))
+    return speedup_over(processes(candidate), processes(baseline))
 
 
 def test_speedup_is_baseline_over_candidate():
@@ -68,7 +70,7 @@ def test_without_both_correct_there_is_no_speedup(status):
 
 @pytest.mark.parametrize(("ours", "base"), [(1, 1), (2, 2), (1, 3), (3, 1)])
 def test_fewer_than_three_processes_give_an_interval_without_a_verdict(ours, base):
-    found = compare(processes(record("ours", 0.1), ours), processes(record("base", 0.2), base))
+    found = speedup_over(processes(record("ours", 0.1), ours), processes(record("base", 0.2), base))
 
     assert (round(found.value, 9), found.verdict) == (2.0, Verdict.FEW_PROCESSES)
     assert found.low is not None

@@ -1,0 +1,201 @@
+"""Processes that measured the same workload, merged into one record: its median, interval and worst outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf, sqrt
+from statistics import median
+
+import msgspec
+
+from kernels_bench_tools.estimate import Estimate
+from kernels_bench_tools.records.merging import commonest, merge_fields
+from kernels_bench_tools.records.outcome import one_line, reason_of
+from kernels_bench_tools.records.record import (
+    Failure,
+    Flag,
+    Judged,
+    Latency,
+    Quantities,
+    Record,
+    Status,
+    Timer,
+)
+from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
+
+_TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
+
+
+def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
+    """Return each workload's latest record of each process, and the latest record without a workload.
+
+    A failure without a workload is also a record of each workload that its process did not measure and others did. Of a
+    workload with records of several runs, those returned have the number of the others.
+    """
+    latest: dict[tuple[str, int], Record] = {}
+    all_of: dict[str, list[Record]] = {}
+    whole: Record | None = None
+    failures: dict[int, Record] = {}
+    for record in records:
+        if not record.workload:
+            whole = record if whole is None or record.ts >= whole.ts else whole
+            failures[record.process] = record
+            continue
+        all_of.setdefault(record.workload, []).append(record)
+        known = latest.get((record.workload, record.process))
+        if known is None or record.ts >= known.ts:
+            latest[record.workload, record.process] = record
+    for name, measured in all_of.items():
+        for process, failure in failures.items():
+            if (name, process) not in latest and failure.ts >= measured[0].ts:
+                latest[name, process] = msgspec.structs.replace(failure, wl=measured[0].wl)
+    found: dict[str, list[Record]] = {name: [] for name in all_of}
+    for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
+        earlier = run_count(all_of[name]) - 1
+        found[name].append(
+            record
+            if earlier == record.earlier_runs
+            else msgspec.structs.replace(record, earlier_runs=earlier)
+        )
+    return found, whole
+
+
+def run_count(records: Iterable[Record]) -> int:
+    """Return how many runs measured a workload, given its records: as many as the process with the most has."""
+    runs: dict[int, dict[str, int]] = {}
+    for record in records:
+        of_process = runs.setdefault(record.process, {})
+        of_process[record.run] = max(1 + record.earlier_runs, of_process.get(record.run, 0))
+    return max((sum(of_process.values()) for of_process in runs.values()), default=0)
+
+
+def interval(latency: Latency) -> tuple[float, float] | None:
+    """Return the interval of the median in ms: the recorded one, else one of the samples, else None."""
+    if latency.ci_low is not None and latency.ci_high is not None:
+        return latency.ci_low, latency.ci_high
+    return median_interval(latency.raw_times)
+
+
+def estimate(records: Sequence[Record]) -> Estimate | None:
+    """Return the median in ms of all processes and its interval; None unless every process ran."""
+    latencies = [record.lat_ms for record in records if record.lat_ms and record.lat_ms.p50 > 0]
+    if not records or len(latencies) < len(records):
+        return None
+    if len(latencies) > 1:
+        found = hierarchical_median([samples(latency) for latency in latencies])
+    else:
+        found = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
+    return widened(found, resolution(latencies) / found.value)
+
+
+def resolution(latencies: Iterable[Latency]) -> float:
+    """Return half a tick of the device's clock in ms: all samples of a short kernel may show the same tick."""
+    return HALF_TICK_MS if any(latency.timer in _TICKING for latency in latencies) else 0.0
+
+
+def samples(latency: Latency) -> Sequence[float]:
+    """Return samples with the recorded median; if some were left out, the others' spread gives the same interval."""
+    times = latency.raw_times
+    if not times or min(times) <= 0:
+        return [latency.p50]
+    middle, power = median(times), min(1.0, sqrt(len(times) / latency.reps))
+    scaled = [(time / middle) ** power for time in times]
+    centre = latency.p50 / median(scaled)
+    return [each * centre for each in scaled]
+
+
+def merge(records: Sequence[Record]) -> Record:
+    """Return one record for all processes: medians of figures, the worst outcome, other fields of the first that ran.
+
+    Correct results of a busy machine are ``disturbed``: the times are not those of the implementation.
+    """
+    merged = records[0] if len(records) == 1 else _merged(records)
+    busy = next((record for record in records if is_disturbed(record)), None)
+    if busy is None or merged.outcome is not Status.OK:
+        return merged
+    why = busy.tags.get("timer_note", "other programs used it")
+    failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle, with --rerun")
+    return msgspec.structs.replace(merged, status=Status.DISTURBED, ok=False, err=failure)
+
+
+def is_disturbed(record: Record) -> bool:
+    """Return whether other processes kept its threads from running, so that its time is not compared."""
+    return Flag.DISTURBED in record.flags
+
+
+def _merged(records: Sequence[Record]) -> Record:
+    worst = max(records, key=lambda record: record.outcome.severity)
+    ran = [record for record in records if record.outcome.ran]
+    rooflines = [record.roofline for record in ran if record.roofline is not None]
+    ceiling = commonest(roofline.ceiling for roofline in rooflines)
+    # The middle one of those bounded by the most frequent peak.
+    alike = sorted((it for it in rooflines if it.ceiling == ceiling), key=lambda it: it.fraction)
+    return merge_fields(
+        sorted(records, key=lambda record: not record.outcome.ran),
+        status=worst.outcome,
+        ok=worst.ok,
+        err=_failure(worst, records),
+        lat_ms=_latency(ran) if worst.outcome.ran else None,
+        corr=worst.corr,
+        quantities=_quantities(records),
+        roofline=alike[len(alike) // 2] if alike else None,
+    )
+
+
+def least_trusted(records: Iterable[Record]) -> Judged:
+    return max((record.judged for record in records), key=list(Judged).index, default=Judged.IN_PROCESS)
+
+
+def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
+    """Return why the worst one failed, and in which processes where not in all."""
+    if worst.outcome is Status.OK:
+        return None
+    alike = [record.process + 1 for record in records if record.outcome is worst.outcome]
+    kind = worst.err.type if worst.err else worst.outcome.value
+    # Only the first process runs the edge cases.
+    if len(alike) == len(records) or (worst.outcome.ran and alike == [1]):
+        return worst.err or Failure(type=kind, msg=reason_of(worst))
+    which = "process " + " and ".join(map(str, alike))
+    return Failure(type=kind, msg=f"{reason_of(worst)} ({which} of {len(records)})")
+
+
+def _latency(ran: Sequence[Record]) -> Latency:
+    latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
+    found = estimate(ran)
+    low, high = found.ends if found else (None, None)
+    return merge_fields(
+        latencies,
+        p50=found.value if found else median(latency.p50 for latency in latencies),
+        ci_low=low,
+        ci_high=high,
+        confidence=CONFIDENCE if low else None,
+    )
+
+
+def _quantities(records: Sequence[Record]) -> Quantities | None:
+    """Return the median of the processes' medians with Student's interval; for one process what it recorded."""
+    known = [record.quantities for record in records if record.quantities is not None]
+    merged = {}
+    for name in Quantities.__struct_fields__:
+        timings = [timing for quantities in known if (timing := getattr(quantities, name)) is not None]
+        if len(timings) > 1:
+            medians = [timing.p50 for timing in timings]
+            # A clock that did not advance leaves no interval.
+            found = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
+            low, high = found.ends if found else (None, None)
+            merged[name] = merge_fields(timings, p50=median(medians), ci_low=low, ci_high=high)
+        elif timings:
+            merged[name] = timings[0]
+    return Quantities(**merged) if known else None
+
+
+def limitation_of(records: Iterable[Record]) -> str:
+    """Return in one line which edge cases an implementation refused in any process; empty for none."""
+    found = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
+    names = dict.fromkeys(str(name) for corr in found for name in corr["refused"])
+    if not names:
+        return ""
+    why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
+    # Earlier records have this package's own exception there.
+    why = why.removeprefix("CallError: ").removesuffix(": ")
+    return one_line(f"refuses {', '.join(names)}" + (f" ({why})" if why else ""))
