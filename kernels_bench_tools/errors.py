@@ -14,7 +14,7 @@ Every message reads ``where: what is wrong. Expected: what would be right. What 
 
 from __future__ import annotations
 
-from kernels_bench_tools.text import visible
+from kernels_bench_tools.text.hiding import visible
 
 
 class KbtError(Exception):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.text import visible
+from kernels_bench_tools.text.hiding import visible
 
 _SECONDS = 300
 _BLOBS = 200

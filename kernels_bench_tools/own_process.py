@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.text import has_credentials
+from kernels_bench_tools.text.hiding import has_credentials
 
 PACKAGE_FOLDER = Path(__file__).parent
 PYTHON = sys.executable

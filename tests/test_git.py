@@ -7,7 +7,7 @@ import pytest
 from projects import commit_all, git, run_kbt
 
 from kernels_bench_tools.git import Checkout, Repository
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 
 def test_a_variable_names_the_commit_and_says_nothing_of_changes(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, module_variables, python_command, run_program
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 STARTS = re.compile(
     r"subprocess\.(?:run|Popen|call|check_\w+|get\w*output)|os\.(?:exec|spawn|posix_spawn|fork|system|popen)|\bpty\."

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.text import has_credentials, without_private, words
+from kernels_bench_tools.text.hiding import has_credentials, without_private
+from kernels_bench_tools.text.words import words
 
 SECRET = words("""
     HTTPS://!@h https://u:!/!@h https://u:!'!@h 'https://h?token=!' https://u:!@!@h https://me@x.org:!/!@h/a

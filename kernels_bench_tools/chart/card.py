@@ -8,7 +8,7 @@ from html import escape
 from kernels_bench_tools.chart.palette import COLOURS
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.results.summary import Comparison
-from kernels_bench_tools.text import milliseconds, times
+from kernels_bench_tools.text.numbers import milliseconds, times
 
 _THEMES = {"light": ("#ffffff", "#1f2328", "#6e7781"), "dark": ("#101623", "#e6edf3", "#8b949e")}
 """Of the background, of texts, and of the reference's bars."""

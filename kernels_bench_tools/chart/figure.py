@@ -44,7 +44,8 @@ from kernels_bench_tools.results.metrics import (
     view_metrics,
 )
 from kernels_bench_tools.results.views import labels
-from kernels_bench_tools.text import slugify, tick, times_with_interval
+from kernels_bench_tools.text.names import slugify
+from kernels_bench_tools.text.numbers import tick, times_with_interval
 
 INK = "#000000"
 """Becomes the page's text colour."""

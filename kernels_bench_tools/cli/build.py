@@ -33,7 +33,7 @@ from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
 
 if TYPE_CHECKING:
-    from kernels_bench_tools.results.history import History
+    from kernels_bench_tools.results.history.timeline import History
 
 SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
@@ -65,7 +65,7 @@ def build(
     history = None
     if since:  # before cells run, because it may be invalid
         from kernels_bench_tools.cli.compare import place_of  # they load numpy
-        from kernels_bench_tools.results.history import find_history
+        from kernels_bench_tools.results.history.timeline import find_history
 
         history = find_history(place_of(project), since)
     result, published = build_report(project, paths or [], options, output, history)

@@ -21,7 +21,7 @@ from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.selfcheck import read_selfchecks
 from kernels_bench_tools.records.settings import operator_modules
 from kernels_bench_tools.report.operators import unknown_names
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 
 def check(paths: Paths = None, operators: bool = False, json: Json = False) -> int:

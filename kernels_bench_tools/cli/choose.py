@@ -47,16 +47,11 @@ from kernels_bench_tools.results.choose import choose as choose_at
 from kernels_bench_tools.results.counted import counted
 from kernels_bench_tools.results.effects import EffectVerdict, read_effect
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.text import (
-    did_you_mean,
-    grouped,
-    milliseconds,
-    plural,
-    table,
-    times_with_interval,
-    title_from_name,
-    visible,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
+from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.words import did_you_mean, plural
 
 _OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
 

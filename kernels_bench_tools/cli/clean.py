@@ -13,7 +13,8 @@ from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.report.folder import OutputFolder
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.locks import project_lock, remove_state
-from kernels_bench_tools.text import plural, size
+from kernels_bench_tools.text.numbers import size
+from kernels_bench_tools.text.words import plural
 
 
 def clean(unused: bool = False, everything: Annotated[bool, typer.Option("--all")] = False) -> None:

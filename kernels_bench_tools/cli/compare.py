@@ -21,30 +21,20 @@ from kernels_bench_tools.notebooks.project import Project, find_project, operato
 from kernels_bench_tools.records.model import OPERATORS
 from kernels_bench_tools.records.summary import ChangeKind
 from kernels_bench_tools.results.export import bencher_metrics, pytorch_metrics
-from kernels_bench_tools.results.history import (
-    CHANGED,
-    TIMED,
-    Measured,
+from kernels_bench_tools.results.history.causes import Measurement, RowName
+from kernels_bench_tools.results.history.changes import CHANGED, TIMED, Step, count_changes
+from kernels_bench_tools.results.history.states import (
     Place,
-    RowName,
-    Step,
     compare_states,
     read_history,
     read_report,
     record_paths,
-    told,
 )
 from kernels_bench_tools.results.models import Share, model_shares
-from kernels_bench_tools.text import (
-    deviation,
-    did_you_mean,
-    grouped,
-    interval,
-    milliseconds,
-    plural,
-    table,
-    visible,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.numbers import deviation, interval, milliseconds
+from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.words import did_you_mean, plural
 
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
 _MOST = 200
@@ -99,16 +89,16 @@ def print_steps(
     if json:
         models = [[share._asdict() for share in shares.get(step.row, ())] for step in steps]
         rows = [{**step.as_data(), "models": own} for step, own in zip(steps, models, strict=True)]
-        print_json({"summary": told(steps), "rows": rows})
+        print_json({"summary": count_changes(steps), "rows": rows})
         return
     lines = [_line(step, shares.get(step.row, ())) for step in steps if every or step.kind in CHANGED]
     if not markdown:
-        print(visible(told(steps)))
+        print(visible(count_changes(steps)))
         for name, own in grouped((line[0], line[1:]) for line in lines).items():
             print_heading(name)
             print(visible(table([_HEAD[1:], *own], right=[1, 2], width=terminal_width(), optional=[6, 1])))
         return
-    print(f"**{_escaped(told(steps))}**")
+    print(f"**{_escaped(count_changes(steps))}**")
     if lines:
         print(f"\n| {' | '.join(_HEAD)} |\n|{' --- |' * len(_HEAD)}")
     for line in lines[:_MOST]:
@@ -128,7 +118,7 @@ def _line(step: Step, shares: Sequence[Share]) -> list[str]:
     return [*row, *times, difference, step.kind.label, step.why, str(shares[0]) if shares else ""]
 
 
-def timed(side: Measured) -> str:
+def timed(side: Measurement) -> str:
     """Return a time in ms with its interval, or why there is none."""
     time = side.estimate
     if not time:

@@ -47,18 +47,11 @@ from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, Oth
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import (
-    few,
-    grouped,
-    is_file_name,
-    milliseconds,
-    plural,
-    table,
-    times,
-    times_with_interval,
-    visible,
-    wrapped,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.names import is_file_name
+from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval
+from kernels_bench_tools.text.tables import grouped, table, wrapped
+from kernels_bench_tools.text.words import abbreviated, plural
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 
@@ -132,7 +125,7 @@ def effect(
         with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
             code = keep_records(project, files)
     elif files:
-        note(f"--record keeps these results in {few([project.relative(file) for file in files])}")
+        note(f"--record keeps these results in {abbreviated([project.relative(file) for file in files])}")
     return code or finish(result, strict=False)
 
 

@@ -1,4 +1,4 @@
-"""``kbt gate``: two or more versions of implementations, measured in one session."""
+"""``kbt gate``: two or more versions of implementations, measurement_of in one session."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, ChangeKind
-from kernels_bench_tools.results.history import TIMED, RowName, Step, judge, measured, rows_of
+from kernels_bench_tools.results.history.causes import RowName, measurement_of, rows_of
+from kernels_bench_tools.results.history.changes import TIMED, Step, decide_changes
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 _KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w+-][\w./+-]*|[./][^\"'\\\n]*)")
 """A kernel of the Hub at a version, a branch, a tag or a commit, or in a folder, which begins with a dot or a slash."""
@@ -46,7 +47,7 @@ def gate(
     """Measure notebooks and an earlier version of them, or several, in one session; fail if one is slower.
 
     The processes of all take turns on one device, with the operator and the harness as they are now. What seems to have
-    changed is measured again in fresh processes, and counts only if it changes again. Nothing is stored or published.
+    changed is measurement_of again in fresh processes, and counts only if it changes again. Nothing is stored or published.
 
     Args:
         paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
@@ -101,7 +102,7 @@ def measure_versions(
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
         notebooks = [one for name in names for one in sides[name] if one in variants or one == name]
         result = build(both, notebooks, options, PlainProgress())
-        return judge(
+        return decide_changes(
             [step for name in names for step in _steps(both, result, name, sides[name], heads)]
         ), result
 
@@ -173,8 +174,8 @@ def _steps(
     return [
         Step(
             row._replace(workload=workload, version=version),
-            measured(base[workload]) if workload in base else None,
-            measured(head[workload]) if workload in head else None,
+            measurement_of(base[workload]) if workload in base else None,
+            measurement_of(head[workload]) if workload in head else None,
         )
         for workload in dict.fromkeys(chain(base, *heads))
         for version, head in zip(versions if len(heads) > 1 else [""], heads, strict=True)

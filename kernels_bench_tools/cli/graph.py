@@ -11,7 +11,8 @@ from kernels_bench_tools.cli.output import print_json, terminal_width
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.model import DERIVED, ModelTasks, model_keys, read_model_tasks
 from kernels_bench_tools.results.models import Module, imports_of_models
-from kernels_bench_tools.text import did_you_mean, plural, table
+from kernels_bench_tools.text.tables import table
+from kernels_bench_tools.text.words import did_you_mean, plural
 
 
 def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> None:

@@ -39,15 +39,11 @@ from kernels_bench_tools.results.imported import compare_problem, hf_payload, sc
 from kernels_bench_tools.results.summary import Comparison
 from kernels_bench_tools.run.logs import public
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
-from kernels_bench_tools.text import (
-    grouped,
-    milliseconds,
-    plural,
-    slugify,
-    table,
-    times_with_interval,
-    visible,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.names import slugify
+from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
+from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.words import plural
 
 importing = typer.Typer(
     no_args_is_help=True, help="Measure files that are written for other harnesses, as they are."

@@ -29,16 +29,10 @@ from kernels_bench_tools.records.model import HUB_DEVICES, ModelTasks, read_mode
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.request import FORWARD
 from kernels_bench_tools.results.views import view_of
-from kernels_bench_tools.text import (
-    did_you_mean,
-    few,
-    grouped,
-    plural,
-    table,
-    title_from_name,
-    visible,
-    wrapped,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.tables import grouped, table, wrapped
+from kernels_bench_tools.text.words import abbreviated, did_you_mean, plural
 
 NOT_MEASURED, STALE = "not measured", "stale"
 
@@ -228,7 +222,7 @@ def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
                 )
             )
             if devices := entry["recorded"]:
-                line += visible(f"{'; ' * bool(facts)}records of {few(devices)}")
+                line += visible(f"{'; ' * bool(facts)}records of {abbreviated(devices)}")
             print(line.rstrip())
     print(f"\n{plural(len(found), 'operator')}, {plural(len(listed), 'implementation')}")
     if others:

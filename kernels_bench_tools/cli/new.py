@@ -31,7 +31,8 @@ from kernels_bench_tools.notebooks.upgrade import with_harness
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, is_root, operator_modules
-from kernels_bench_tools.text import did_you_mean, title_from_name
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.words import did_you_mean
 
 _PACKAGE = Path(kernels_bench_tools.__file__).parent
 _STARTERS = Path(__file__).parent / "starters"

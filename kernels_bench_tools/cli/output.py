@@ -17,7 +17,9 @@ from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.records.record import Record, Status
-from kernels_bench_tools.text import few, plural, visible, wrapped
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.tables import wrapped
+from kernels_bench_tools.text.words import abbreviated, plural
 
 
 def print_json(data: Any) -> None:
@@ -112,12 +114,12 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     ]
     broken = sorted(result.left_out.keys() & set(result.selected))
     if broken:
-        said = f"kbt: {plural(len(broken), 'notebook')} left out, with mistakes that kbt check lists: {few(broken)}"
+        said = f"kbt: {plural(len(broken), 'notebook')} left out, with mistakes that kbt check lists: {abbreviated(broken)}"
         print(visible(said), file=sys.stderr)
     if not wrong:
         return FAILURE if broken else 0
     where = f" See {see}" if see else ""
-    said = f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {few(wrong)}.{where}"
+    said = f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} failed: {abbreviated(wrong)}.{where}"
     print(visible(said), file=sys.stderr)
     return FAILURE
 

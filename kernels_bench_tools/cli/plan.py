@@ -11,7 +11,8 @@ from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.records.request import FORWARD
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, find_affected, plan_build
-from kernels_bench_tools.text import few, plural, visible
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.words import abbreviated, plural
 
 
 @takes_build_options("env retry_failed workloads mode sustained processes")
@@ -40,7 +41,11 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
             return
         for notebook in affected:
             for cell_id in notebook.cells:
-                print(visible(f"{notebook.notebook}:{cell_id}  changed: {few(notebook.changed[cell_id])}"))
+                print(
+                    visible(
+                        f"{notebook.notebook}:{cell_id}  changed: {abbreviated(notebook.changed[cell_id])}"
+                    )
+                )
         total = plural(sum(len(notebook.cells) for notebook in affected), "cell")
         print(f"affected: {plural(len(affected), 'notebook')}, {total}")
         return
@@ -52,8 +57,8 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
     for cell in cells:
         if cell.action is not PlannedAction.UNCHANGED:
             reasons = [cell.reason] if cell.reason else []
-            reasons += [f"changed: {few(cell.changed)}"] if cell.changed else []
-            reasons += [f"needs {few(cell.upstream)}"] if cell.upstream else []
+            reasons += [f"changed: {abbreviated(cell.changed)}"] if cell.changed else []
+            reasons += [f"needs {abbreviated(cell.upstream)}"] if cell.upstream else []
             print(visible(f"{cell.action.value:11}  {cell.cell}  {'; '.join(reasons)}"))
     number = Counter(cell.action for cell in cells)
     counted = [f"{number[action]} {words}" for action, words in _COUNTED.items() if number[action]]

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.text import few, plural, visible
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.words import abbreviated, plural
 
 _TELL_SECONDS = 30.0
 """The shortest time between two lines with the time that is left."""
@@ -46,7 +47,9 @@ class PlainProgress(Progress):
         for reason, notebooks in self._unsupported.items():
             needs = reason.removeprefix("needs ")
             verb = "cannot run here:" if needs == reason else "needs" if len(notebooks) == 1 else "need"
-            self.write(f"{plural(len(notebooks), 'notebook')} {verb} {needs} ({few(sorted(notebooks))})")
+            self.write(
+                f"{plural(len(notebooks), 'notebook')} {verb} {needs} ({abbreviated(sorted(notebooks))})"
+            )
         self._unsupported.clear()
         self._expected = {**expected}
         self._left = {**expected}

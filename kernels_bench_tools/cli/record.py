@@ -22,7 +22,7 @@ from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 
 class Merged(NamedTuple):

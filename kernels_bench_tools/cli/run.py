@@ -45,18 +45,11 @@ from kernels_bench_tools.results.counted import Source, notebook_sources
 from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.text import (
-    grouped,
-    interval,
-    milliseconds,
-    plural,
-    quantity,
-    table,
-    times,
-    times_interval,
-    title_from_name,
-    visible,
-)
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.numbers import interval, milliseconds, quantity, times, times_interval
+from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.words import plural
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"

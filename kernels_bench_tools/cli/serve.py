@@ -20,7 +20,7 @@ from kernels_bench_tools.report.folder import MANIFEST
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
 from kernels_bench_tools.serve.server import Server, Watcher
-from kernels_bench_tools.text import few
+from kernels_bench_tools.text.words import abbreviated
 
 
 @takes_build_options("env no_measure workloads")
@@ -89,4 +89,4 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))
-        print(f"changed: {few(watcher.wait())}", file=sys.stderr, flush=True)
+        print(f"changed: {abbreviated(watcher.wait())}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from kernels_bench_tools.notebooks.upgrade import (
     parse_date,
     write_setting,
 )
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 
 def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: bool = False) -> None:

@@ -19,7 +19,7 @@ from kernels_bench_tools.file_io import file_digest, read_file, read_struct, wri
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.records.hub import SOURCE_BUILD_FILE, SourceBuild
-from kernels_bench_tools.text import few
+from kernels_bench_tools.text.words import abbreviated
 
 if TYPE_CHECKING:
     from kernels.resolver import LocalKernel
@@ -166,11 +166,11 @@ def _is_bytecode(name: str) -> bool:
 
 
 def _incomplete(repo: str, missing: list[str]) -> HubError:
-    return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {few(missing)}")
+    return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {abbreviated(missing)}")
 
 
 def _changed(repo: str, build: LocalKernel, changed: list[str], event: str) -> HubError:
-    reason = f"{few(changed)} of {repo} ({build.variant_str}) changed since the build was {event}"
+    reason = f"{abbreviated(changed)} of {repo} ({build.variant_str}) changed since the build was {event}"
     return HubError(HubStatus.FILES_CHANGED, reason)
 
 

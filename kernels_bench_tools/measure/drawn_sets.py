@@ -13,7 +13,7 @@ from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.compare import is_valid
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.records.request import DRAWN_SET, RANDOM
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 _DRAWS = 16
 """How often axes are drawn until they are legal and new."""

@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.inputs import padded_rows
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, tensors_of
 from kernels_bench_tools.records.request import FORWARD, MODES
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 _grad = torch.autograd.grad  # bound before an implementation can replace it
 _GRADIENT_SEED = 7919

@@ -24,7 +24,7 @@ from kernels_bench_tools.records.model import DERIVED, model_files, read_model_t
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
 from kernels_bench_tools.records.request import RANDOM
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text.words import did_you_mean
 
 Inputs = tuple[Any, ...]
 """The positional arguments of an implementation: tensors first, then any other values."""

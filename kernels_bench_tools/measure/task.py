@@ -26,7 +26,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import SCHEMA, Failure, FirstCall, Judged, Record, Status
 from kernels_bench_tools.records.request import FORWARD, CellContext
 from kernels_bench_tools.records.roofline import peaks_for
-from kernels_bench_tools.text import milliseconds
+from kernels_bench_tools.text.numbers import milliseconds
 
 QUICK_SET = "smoke"
 """The workload set for a quick try: peaks are not measured for it."""

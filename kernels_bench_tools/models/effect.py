@@ -39,7 +39,7 @@ from kernels_bench_tools.models.replacement import Replacement, Substitute, repl
 from kernels_bench_tools.records.model import phase_sizes
 from kernels_bench_tools.records.record import SCHEMA, CacheState, Effect, Failure, Record, Status, Timer
 from kernels_bench_tools.records.request import TRANSFORMERS, CellContext, EffectRequest
-from kernels_bench_tools.text import milliseconds
+from kernels_bench_tools.text.numbers import milliseconds
 
 FILE = "effect.jsonl"
 """The file of records of ``run_model``, in the working directory."""

@@ -36,7 +36,7 @@ from kernels_bench_tools.models.comparison import Comparison
 from kernels_bench_tools.models.forward_pass import EffectError, ForwardPass, PagedPass
 from kernels_bench_tools.models.replacement import Replacement
 from kernels_bench_tools.records.record import LISTED, Part, Record, Timer
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 SECONDS, MODEL_SECONDS = 1.0, 3.0
 """For the samples of one row, and of one of a whole model, unless the fewest rounds take longer."""

@@ -22,7 +22,8 @@ from kernels_bench_tools.notebooks.calls import code_nodes
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.records.code import code_digest
-from kernels_bench_tools.text import did_you_mean, has_credentials
+from kernels_bench_tools.text.hiding import has_credentials
+from kernels_bench_tools.text.words import did_you_mean
 
 _CLOSING = ("```", "<!-- ```", "# ```")
 _FOREIGN = re.compile(

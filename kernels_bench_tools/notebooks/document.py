@@ -21,7 +21,7 @@ from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
-from kernels_bench_tools.text import is_unicode
+from kernels_bench_tools.text.names import is_unicode
 
 _MISNAMED = "this fence is an example, not a cell. Write ```python if it should run."
 _FOREIGN = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example. Write ```python id=NAME if it should run."

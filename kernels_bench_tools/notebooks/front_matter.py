@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text.words import did_you_mean
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
 EXPECTABLE = tuple(status.value for status in Status if status.failed or status is Status.UNSUPPORTED)

@@ -15,7 +15,8 @@ from kernels_bench_tools.file_io import real_path
 from kernels_bench_tools.notebooks.cell import Cell, is_reference
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path, matches
-from kernels_bench_tools.text import did_you_mean, is_unicode
+from kernels_bench_tools.text.names import is_unicode
+from kernels_bench_tools.text.words import did_you_mean
 
 
 class CellName(NamedTuple):

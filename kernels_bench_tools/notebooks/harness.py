@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import PACKAGE, parse_requirement
-from kernels_bench_tools.text import has_credentials
+from kernels_bench_tools.text.hiding import has_credentials
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels_bench_tools.text import did_you_mean, words
+from kernels_bench_tools.text.words import did_you_mean, words
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

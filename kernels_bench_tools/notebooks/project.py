@@ -19,8 +19,10 @@ from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.records.settings import OPERATORS, find_settings, is_root
-from kernels_bench_tools.text import did_you_mean, grouped, is_unicode, title_from_name
-from kernels_bench_tools.text import size as readable_size
+from kernels_bench_tools.text.names import is_unicode, title_from_name
+from kernels_bench_tools.text.numbers import size as readable_size
+from kernels_bench_tools.text.tables import grouped
+from kernels_bench_tools.text.words import did_you_mean
 
 STATE_FOLDER = ".kbt"
 DEFAULT_CACHE_SIZE = "10 GB"

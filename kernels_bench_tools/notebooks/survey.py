@@ -20,7 +20,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
 from kernels_bench_tools.report.paths import FRONT, KINDS, is_generated, page_path, results_page
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 _HTML = re.compile(
     r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I

@@ -7,7 +7,7 @@ import msgspec
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter, is_implementation
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 
 class Prose(msgspec.Struct, kw_only=True, tag="prose"):

@@ -30,7 +30,7 @@ from kernels_bench_tools.records.record import (
     Status,
 )
 from kernels_bench_tools.records.request import RANDOM
-from kernels_bench_tools.text import is_file_name
+from kernels_bench_tools.text.names import is_file_name
 
 _FIELDS = Record.__struct_fields__
 _ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])

@@ -14,7 +14,7 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.records.device import Device, cpu_device
 from kernels_bench_tools.records.notebook import RESULTS, operator_of
 from kernels_bench_tools.records.record import Record, device_of
-from kernels_bench_tools.text import is_unicode
+from kernels_bench_tools.text.names import is_unicode
 
 _RECORDS = "records"
 NAME_TAG = "impl"

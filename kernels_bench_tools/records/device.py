@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.own_process import run_program
-from kernels_bench_tools.text import plural, slugify
+from kernels_bench_tools.text.names import slugify
+from kernels_bench_tools.text.words import plural
 
 _LISTED_GPU = re.compile(r"^(?:GPU (?P<index>\d+):|\s+MIG ).*\(UUID: (?P<uuid>[^)\s]+)\)")
 """A GPU in the list of ``nvidia-smi -L``, or, indented below it, an instance of it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.records.settings import find_settings
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 LOCK_FILE = "kernels.lock"
 LOCK_VARIABLE = "KBT_KERNELS_LOCK"

@@ -9,7 +9,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.request import TRANSFORMERS
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text.words import did_you_mean
 
 _PHASE = re.compile(r"(prefill|decode|train)-([1-9]\d{0,5})")
 DECODE_CONTEXT = 1024

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernels_bench_tools.records.record import REJECTING, Flag, Record, Status
-from kernels_bench_tools.text import without_styles
+from kernels_bench_tools.text.hiding import without_styles
 
 
 class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -26,7 +26,7 @@ from kernels_bench_tools.records.merging import (
     Sum,
     Union,
 )
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 SCHEMA = 1
 """Version of the record format that this package writes; it reads this version and all older ones."""

@@ -23,7 +23,8 @@ from kernels_bench_tools.file_io import real_path
 from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
-from kernels_bench_tools.text import size, visible
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.numbers import size
 
 _OURS = '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" class="figure"'
 _PANEL = re.compile(r'<svg (?:y="[^"]*" )?(class="panel"[^<>]*)>(?:[^<]++|<(?!/?svg\b))*+</svg>')

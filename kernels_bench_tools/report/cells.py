@@ -13,7 +13,7 @@ from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link
 from kernels_bench_tools.report.labels import Label, cell_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.text import visible, without_private, without_styles
+from kernels_bench_tools.text.hiding import visible, without_private, without_styles
 
 OPERATORS = "operators"
 """The placeholder of the operators' sections."""

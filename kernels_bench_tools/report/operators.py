@@ -31,7 +31,9 @@ from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import KINDS, SitePaths, device_page, page_path, results_page
 from kernels_bench_tools.results.tables import DeviceResults, ViewRow, by_device, kind_of, view_slug
-from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.tables import grouped
+from kernels_bench_tools.text.words import abbreviated, did_you_mean
 
 if TYPE_CHECKING:
     from kernels_bench_tools.results.counted import Counted
@@ -299,7 +301,7 @@ def unknown_names(
     """Yield an error for each name in ``![operators: …]`` and ``![family: …]`` that is of no operator or family."""
     for kind, names in _NAMES.findall(text):
         known = sorted(filter(None, operators if kind == OPERATORS else families))
-        otherwise = f"One of {few(known)}" if known else ""
+        otherwise = f"One of {abbreviated(known)}" if known else ""
         for name in _split(names) if kind == OPERATORS else [names.strip()]:
             if name not in known:
                 what = f"![{kind}: …] names {name!r}, which is no {kind.removesuffix('s')} of this project"

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report.paths import relative_url, stays_inside
-from kernels_bench_tools.text import unlike
+from kernels_bench_tools.text.names import make_unique
 
 _NOT_IN_A_SLUG = re.compile(r"[^\w\- ]")
 
@@ -95,7 +95,7 @@ class Page:
 
     def unique_id(self, wanted: str) -> str:
         """Reserve and return ``wanted``, or ``wanted-1`` and so on if the page has it already."""
-        unique = unlike(wanted, self.taken, 1)
+        unique = make_unique(wanted, self.taken, 1)
         self.taken.add(unique)
         return unique
 

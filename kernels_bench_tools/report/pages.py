@@ -52,10 +52,11 @@ from kernels_bench_tools.results.tables import (
     view_slug,
     view_title,
 )
-from kernels_bench_tools.text import grouped, milliseconds, times, times_interval
+from kernels_bench_tools.text.numbers import milliseconds, times, times_interval
+from kernels_bench_tools.text.tables import grouped
 
 if TYPE_CHECKING:
-    from kernels_bench_tools.results.history import History
+    from kernels_bench_tools.results.history.timeline import History
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.records.model import DERIVED, model_files
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, operator_of
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 DEVICES = "devices/index.html"
 FRONT = "index.html"

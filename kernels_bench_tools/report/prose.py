@@ -24,7 +24,7 @@ from kernels_bench_tools.records.build import CellRun, NotebookRun
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.markup import TABLE_RULES, highlighted, replace_tags
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.text import without_private
+from kernels_bench_tools.text.hiding import without_private
 
 _PLACEHOLDER = re.compile(
     r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"

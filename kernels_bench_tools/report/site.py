@@ -28,10 +28,10 @@ from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results.effects import Effects, effects_csv
 from kernels_bench_tools.results.models import ModelReport, Models, calls_csv, imports_json
 from kernels_bench_tools.results.tables import latest
-from kernels_bench_tools.text import visible, without_private
+from kernels_bench_tools.text.hiding import visible, without_private
 
 if TYPE_CHECKING:
-    from kernels_bench_tools.results.history import History
+    from kernels_bench_tools.results.history.timeline import History
 
 
 _Renderer = Callable[[], str | bytes]
@@ -89,7 +89,7 @@ def program_key() -> str:
     """Return the key of templates, our own code and models, and the libraries that render."""
     package = Path(__file__).resolve().parents[1]
     models = ("models/configs/*.json", "models/derived/**/*.json", "models/baseline/**/*.py")
-    patterns = ("*.py", "records/*.py", "report/*.py", "results/*.py", *models)
+    patterns = ("*.py", "records/*.py", "report/*.py", "results/**/*.py", "text/*.py", *models)
     files = [
         *template_folder().glob("*.j2"),
         *(file for pattern in patterns for file in package.glob(pattern)),

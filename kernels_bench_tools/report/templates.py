@@ -9,11 +9,12 @@ from inspect import isfunction
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernels_bench_tools import text
 from kernels_bench_tools.records.model import model_and_framework
 from kernels_bench_tools.report import cells, labels
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results import tables
+from kernels_bench_tools.text import hiding, names, numbers, words
+from kernels_bench_tools.text import tables as text_tables
 
 
 def _csp_hash(script: str) -> str:
@@ -25,7 +26,7 @@ def _csp_hash(script: str) -> str:
 def environment() -> Environment:
     """Return the environment that renders pages: all text is escaped, and an undefined name is an error.
 
-    Every function of ``text``, ``labels`` and ``tables`` is a filter.
+    Every function of ``text/``, ``labels`` and ``results/tables`` is a filter.
     """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
@@ -36,11 +37,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for module in (text, labels, tables):
+    for module in (hiding, names, numbers, text_tables, words, labels, tables):
         own = ((name, one) for name, one in vars(module).items() if isfunction(one))
         found.filters.update((name, one) for name, one in own if one.__module__ == module.__name__)
     found.filters.update(
-        ms=text.milliseconds,
+        ms=numbers.milliseconds,
         terminal=cells.plain_text,
         csp_hash=_csp_hash,
         status=labels.status_label,

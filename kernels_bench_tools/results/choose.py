@@ -17,7 +17,9 @@ from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.speedup import REPRODUCIBLE
 from kernels_bench_tools.results.views import DRAWN
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
-from kernels_bench_tools.text import did_you_mean, grouped, times_with_interval
+from kernels_bench_tools.text.numbers import times_with_interval
+from kernels_bench_tools.text.tables import grouped
+from kernels_bench_tools.text.words import did_you_mean
 
 NO_OPERATOR = "no operator computes it"
 Axes = Mapping[str, int | bool | str]
@@ -101,7 +103,7 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
     """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
 
 
-class Measured(NamedTuple):
+class MeasuredWorkload(NamedTuple):
     """A workload in a view of a device, and by which factors its sizes differ from those asked for."""
 
     operator: str
@@ -109,7 +111,7 @@ class Measured(NamedTuple):
     number: int
     """Index of the workload in the view."""
     factors: dict[str, float]
-    """Measured size divided by the one asked for, by axis."""
+    """MeasuredWorkload size divided by the one asked for, by axis."""
 
     @property
     def workload(self) -> Workload:
@@ -172,13 +174,13 @@ def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | boo
     return axes
 
 
-def nearest(summary: Summary, device: str, axes: Axes) -> list[Measured]:
+def nearest(summary: Summary, device: str, axes: Axes) -> list[MeasuredWorkload]:
     """Return the measured forward workloads of a device that are nearest to a shape, all of the same distance.
 
     Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
     any value. Of equal workloads in several sets, it is the one with most results.
     """
-    by_distance: dict[float, list[Measured]] = {}
+    by_distance: dict[float, list[MeasuredWorkload]] = {}
     for measured in _forward(summary.operator, (*summary.devices, *summary.drawn), device):
         have, factors, alike = axes_of(measured.workload), measured.factors, True
         for name, value in axes.items():
@@ -194,14 +196,14 @@ def nearest(summary: Summary, device: str, axes: Axes) -> list[Measured]:
     return [max(sets, key=lambda each: len(each.eligible)) for sets in equal.values()]
 
 
-def _forward(operator: str, views: Iterable[DeviceSummary], device: str) -> Iterator[Measured]:
+def _forward(operator: str, views: Iterable[DeviceSummary], device: str) -> Iterator[MeasuredWorkload]:
     for view in views:
         for number, workload in enumerate(view.workloads):
             if view.device.slug == device and not workload.mode:
-                yield Measured(operator, view, number, {})
+                yield MeasuredWorkload(operator, view, number, {})
 
 
-def choose(measured: Measured) -> Choice | None:
+def choose(measured: MeasuredWorkload) -> Choice | None:
     view, points = measured.view, measured.points
     able = {row.implementation: point for row, point in measured.eligible}
     if not able:
@@ -256,22 +258,22 @@ class Measurements:
             for operator, summary in summaries.items()
         }
 
-    def equal(self, wanted: Called) -> Measured | None:
+    def equal(self, wanted: Called) -> MeasuredWorkload | None:
         """Return the workload of a call's sizes, type and layout, batch times length as one size; None if there is none.
 
         Of several, it is one with results that can be chosen, with equal axes if any, and with most results.
         """
 
-        def order(measured: Measured) -> tuple[bool, bool, int]:
+        def order(measured: MeasuredWorkload) -> tuple[bool, bool, int]:
             able = len(measured.eligible)
             return able > 0, measured.workload.axes == wanted.axes, able
 
         return max(self.all_equal(wanted), key=order, default=None)
 
-    def all_equal(self, wanted: Called) -> Sequence[Measured]:
+    def all_equal(self, wanted: Called) -> Sequence[MeasuredWorkload]:
         return self._equal.get(wanted.operator, {}).get(_compared(wanted), ())
 
-    def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, Measured]]:
+    def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, MeasuredWorkload]]:
         """Yield the workload of each call of a model that was measured, with the name of its phase."""
         for phase in phases:
             for task in phase.tasks:
@@ -385,7 +387,7 @@ _LAYERS = {
 """By the names of transformers' own table, with the implementation here that launches the same kernels."""
 
 
-def kernel_config(title: str, called: Iterable[tuple[str, Measured]], notes: Sequence[str]) -> str:
+def kernel_config(title: str, called: Iterable[tuple[str, MeasuredWorkload]], notes: Sequence[str]) -> str:
     """Return Python code with a ``KernelConfig`` of the layers whose kernel is faster for some and slower for none.
 
     ``called`` are the workloads that a model calls, each with the phase; ``notes`` are comments.

@@ -17,7 +17,7 @@ from kernels_bench_tools.results.counted import Ended, cell_sources, committed_s
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.metrics import chart_files
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text.names import title_from_name
 
 
 def combine(operator: str = "", *, title: str = "") -> Summary:

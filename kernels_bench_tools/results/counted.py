@@ -27,7 +27,8 @@ from kernels_bench_tools.records.hub import SOURCE_BUILD
 from kernels_bench_tools.records.notebook import FrontMatter, is_implementation, operator_of
 from kernels_bench_tools.records.record import Failure, Record, Status, Work, device_of
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, implausible
-from kernels_bench_tools.text import grouped, title_from_name
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.tables import grouped
 
 _NULL, _CACHE = "null", "l2_bytes"
 """Readings of a device that are no peaks."""

@@ -23,7 +23,8 @@ from kernels_bench_tools.records.model import MODEL_LEVEL, model_and_framework, 
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Labelled, Part, Provenance, Record
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Ratio
-from kernels_bench_tools.text import grouped, milliseconds, size
+from kernels_bench_tools.text.numbers import milliseconds, size
+from kernels_bench_tools.text.tables import grouped
 
 PREDICTION_SHARE = 0.1
 """A prediction is confirmed if the measured gain differs from it by at most this share, or by the noise."""

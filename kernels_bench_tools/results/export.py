@@ -23,7 +23,9 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.results.metrics import csv_metrics, shown_metrics
 from kernels_bench_tools.results.views import axis_names, axis_title
-from kernels_bench_tools.text import MISSING, plural, table, times, times_with_interval, wrapped
+from kernels_bench_tools.text.numbers import MISSING, times, times_with_interval
+from kernels_bench_tools.text.tables import table, wrapped
+from kernels_bench_tools.text.words import plural
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

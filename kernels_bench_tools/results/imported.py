@@ -11,7 +11,7 @@ import numpy as np
 from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
 from kernels_bench_tools.results.summary import Comparison, compare_records
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 FASTER_THAN = (0.0, 1.0, 2.0)
 """The p of each ``fast_p`` that is shown; p = 0 is the share of correct ones."""

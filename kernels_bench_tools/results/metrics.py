@@ -13,7 +13,8 @@ import msgspec
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import Record, Regime, Status, Timing
 from kernels_bench_tools.records.summary import DeviceSummary, MetricInfo, Point, Verdict
-from kernels_bench_tools.text import grouped, percent, times_with_interval, with_unit
+from kernels_bench_tools.text.numbers import percent, times_with_interval, with_unit
+from kernels_bench_tools.text.tables import grouped
 
 _WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sustained")
 

@@ -14,7 +14,8 @@ from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import Summary
-from kernels_bench_tools.text import grouped, title_from_name
+from kernels_bench_tools.text.names import title_from_name
+from kernels_bench_tools.text.tables import grouped
 
 
 class _Stored(msgspec.Struct):

@@ -31,11 +31,11 @@ from kernels_bench_tools.records.model import (
 )
 from kernels_bench_tools.records.summary import Result, Summary
 from kernels_bench_tools.results.export import Value, csv_text
-from kernels_bench_tools.text import deviation
+from kernels_bench_tools.text.numbers import deviation
 
 if TYPE_CHECKING:
     from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice
-    from kernels_bench_tools.results.history import RowName
+    from kernels_bench_tools.results.history.causes import RowName
 
 
 _CSV_COLUMNS = (

@@ -19,7 +19,8 @@ from kernels_bench_tools.records.record import Regime, Status
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
 from kernels_bench_tools.results.export import csv_text, markdown_table
-from kernels_bench_tools.text import MISSING, grouped, milliseconds, quantity, table, times_with_interval
+from kernels_bench_tools.text.numbers import MISSING, milliseconds, quantity, times_with_interval
+from kernels_bench_tools.text.tables import grouped, table
 
 SUMMARY, REPORT = "summary.json", "suite.json"
 NOT_MEASURED = "not measured on this device"

@@ -42,7 +42,8 @@ from kernels_bench_tools.results.views import (
     workload_summary,
 )
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
-from kernels_bench_tools.text import grouped, series_slug, unlike
+from kernels_bench_tools.text.names import make_unique, series_slug
+from kernels_bench_tools.text.tables import grouped
 
 _OUTLYING = 0.1
 """How far the mean may be above the median. Of committed rows 6 % on a shared CPU are further, and none on H200s."""
@@ -378,7 +379,7 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
     """Number the slugs of rows that have the same one: ids of implementations may differ in punctuation only."""
     taken: set[str] = set()
     for row in (row for view in views for row in sorted(view.rows, key=lambda row: row.implementation)):
-        row.slug = unlike(row.slug, taken)
+        row.slug = make_unique(row.slug, taken)
         taken.add(row.slug)
 
 

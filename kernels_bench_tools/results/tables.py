@@ -24,7 +24,8 @@ from kernels_bench_tools.records.summary import (
     WorkloadSummary,
     results_of,
 )
-from kernels_bench_tools.text import grouped, size
+from kernels_bench_tools.text.numbers import size
+from kernels_bench_tools.text.tables import grouped
 
 ViewRow = tuple[DeviceSummary, Row]
 

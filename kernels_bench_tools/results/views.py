@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kernels_bench_tools.records.request import RANDOM
 from kernels_bench_tools.records.summary import WorkloadSummary
-from kernels_bench_tools.text import slugify, unlike
+from kernels_bench_tools.text.names import make_unique, slugify
 
 _SETS = ("default", "large", "decode", "cpu", "smoke")
 _MODES = ("", "fwd", "bwd", "fwd_bwd")
@@ -68,7 +68,7 @@ def titles_and_keys(views: Sequence[View]) -> list[tuple[str, str]]:
         return [("", "")]
     keys: list[str] = []
     for view in views:
-        keys.append(unlike(slugify(view.title), keys))
+        keys.append(make_unique(slugify(view.title), keys))
     return [(view.title, key if at else "") for at, (view, key) in enumerate(zip(views, keys, strict=True))]
 
 

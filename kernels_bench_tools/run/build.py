@@ -33,7 +33,8 @@ from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.text import did_you_mean, visible
+from kernels_bench_tools.text.hiding import visible
+from kernels_bench_tools.text.words import did_you_mean
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more

@@ -26,8 +26,9 @@ from kernels_bench_tools.run.cell_outputs import Collected, add_failure, check_r
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.logs import failure_from_log, is_disk_full, is_out_of_memory, last_line, public
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
-from kernels_bench_tools.text import environment_key, plural
-from kernels_bench_tools.text import size as readable_size
+from kernels_bench_tools.text.names import environment_key
+from kernels_bench_tools.text.numbers import size as readable_size
+from kernels_bench_tools.text.words import plural
 
 DEFAULT_TIMEOUT_SECONDS = 900
 """For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload with

@@ -25,8 +25,8 @@ from kernels_bench_tools.records.outcome import Outcome, outcome_of
 from kernels_bench_tools.records.record import SCHEMA, Environment, Failure, Flag, Record, Status
 from kernels_bench_tools.records.request import CellContext
 from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
-from kernels_bench_tools.text import grouped
-from kernels_bench_tools.text import size as readable_size
+from kernels_bench_tools.text.numbers import size as readable_size
+from kernels_bench_tools.text.tables import grouped
 
 MOST_FILES = 10_000
 DEEPEST_FOLDER = 20

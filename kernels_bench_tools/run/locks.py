@@ -21,7 +21,7 @@ from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import cache_folder
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 _POLL_SECONDS = 0.25
 _LOCK = "lock"

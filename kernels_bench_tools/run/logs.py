@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels_bench_tools.records.record import Failure
 from kernels_bench_tools.run.environment.variables import home_folder, user_cache
-from kernels_bench_tools.text import without_private, without_styles
+from kernels_bench_tools.text.hiding import without_private, without_styles
 
 HEAD_BYTES = 16 * 1024
 """Pages show the first 20,000 bytes of a long log, and so the line that replaces its middle."""

@@ -22,7 +22,7 @@ from kernels_bench_tools.run.build import BuildOptions, check_workloads
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache, Entry
 from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.text import grouped
+from kernels_bench_tools.text.tables import grouped
 
 ORDER = "needs"
 """The ingredient that lists the needed cells; a change of it is shown as the cells that were added or removed."""

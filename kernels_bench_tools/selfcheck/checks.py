@@ -21,7 +21,8 @@ from kernels_bench_tools.records.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import PLAIN, SLOWED_PERCENT, Case, repeated_cases
 from kernels_bench_tools.stats import HALF_TICK_MS, Groups, ratio_interval, verdict_of, widened
-from kernels_bench_tools.text import grouped, plural
+from kernels_bench_tools.text.tables import grouped
+from kernels_bench_tools.text.words import plural
 
 MIN_KERNELS = 20
 MIN_KERNEL_US = 1.5

@@ -17,7 +17,7 @@ def test_a_field_that_does_not_declare_it_is_an_error() -> None:
         known: First[int]
         new: int = 0
 
-    with pytest.raises(TypeError, match="Forgotten.new"):
+    with pytest.raises(TypeError, match=r"Forgotten\.new"):
         declared_merges(Forgotten)
 
 

@@ -9,7 +9,7 @@ from kernels_bench_tools.records.device import (
     current_device,
     hardware_id,
 )
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 
 @pytest.mark.parametrize(

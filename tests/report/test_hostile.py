@@ -10,7 +10,7 @@ from kernels_bench_tools.records.build import NotebookRun, Prose
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.report import artifacts, site
 from kernels_bench_tools.report.artifacts import _OURS, Artifact, linked_files, rendered
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 ROOT_HOME = "/" + "root"
 

@@ -24,7 +24,7 @@ from kernels_bench_tools.results.choose import (
     unmeasured,
 )
 from kernels_bench_tools.results.counted import Source
-from kernels_bench_tools.results.history import RowName
+from kernels_bench_tools.results.history.causes import RowName
 from kernels_bench_tools.results.models import model_shares
 from kernels_bench_tools.results.summary import summarize
 

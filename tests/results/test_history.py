@@ -16,18 +16,10 @@ from kernels_bench_tools.git import Repository
 from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Flag, HubKernel, Record, Status
 from kernels_bench_tools.records.summary import CauseKind, ChangeKind, DeviceSummary, Row
-from kernels_bench_tools.results.history import (
-    History,
-    RowName,
-    Step,
-    judge,
-    measured,
-    points_of,
-    read_history,
-    read_report,
-    record_paths,
-    rows_of,
-)
+from kernels_bench_tools.results.history.causes import RowName, measurement_of, points_of, rows_of
+from kernels_bench_tools.results.history.changes import Step, decide_changes
+from kernels_bench_tools.results.history.states import read_history, read_report, record_paths
+from kernels_bench_tools.results.history.timeline import History
 
 THEN = (0.1000, 0.1001, 0.0999)
 SLOWER = (0.1040, 0.1041, 0.1039)
@@ -36,7 +28,7 @@ HUB = {"hub": [HubKernel(repo="a/b", commit="2")]}
 
 def step(before: list[Record], after: list[Record], workload: str = "a") -> Step:
     row = RowName("op", "mine", "nvidia-h200", workload)
-    sides = [measured(next(iter(rows_of(one).values()))) for one in (before, after)]
+    sides = [measurement_of(next(iter(rows_of(one).values()))) for one in (before, after)]
     return Step(row, sides[0], sides[1])
 
 
@@ -87,7 +79,7 @@ def test_what_differs_between_two_measurements_is_named(changed, kinds, detail):
     ],
 )
 def test_a_time_changed_if_the_intervals_are_apart_by_more_than_half_a_percent(before, after, kind):
-    (found,) = judge([step(rows("r1", *before), rows("r2", *after, code_digest="c2"))])
+    (found,) = decide_changes([step(rows("r1", *before), rows("r2", *after, code_digest="c2"))])
 
     assert found.kind is kind
 
@@ -97,7 +89,7 @@ def test_a_row_that_varies_while_nothing_changes_needs_a_larger_difference():
     change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
     other = step(rows("r3", *THEN, workload="b"), rows("r4", *SLOWER, workload="b", code_digest="c2"), "b")
 
-    judge([*noise, change, other], [*noise, change, other])
+    decide_changes([*noise, change, other], [*noise, change, other])
 
     assert (change.kind, other.kind) == (ChangeKind.SAME, ChangeKind.SLOWER)
     assert change.floor == pytest.approx(0.0488, rel=0.01)
@@ -113,7 +105,7 @@ def test_of_many_rows_without_a_change_few_are_called_one():
     found = [step(rows("r1", *times()), rows("r2", *times(), code_digest="c2"), str(n)) for n in range(400)]
     real = [step(rows("r1", *THEN), rows("r2", *SLOWER, code_digest="c2"), f"real {n}") for n in range(40)]
 
-    judge([*found, *real])
+    decide_changes([*found, *real])
 
     assert sum(one.kind is ChangeKind.SLOWER for one in real) == 40
     assert sum(one.kind is not ChangeKind.SAME for one in found) <= 3
@@ -125,7 +117,7 @@ def test_a_change_needs_to_be_more_certain_the_fewer_of_the_rows_changed(changed
     before, after = rows("r1", *THEN), rows("r2", *(1.0052 * time for time in THEN), code_digest="c2")
     pairs = [(before, after)] * changed + [(before, rows("r2", *THEN, code_digest="c2"))] * unchanged
 
-    steps = judge([step(*pair, str(number)) for number, pair in enumerate(pairs)])
+    steps = decide_changes([step(*pair, str(number)) for number, pair in enumerate(pairs)])
 
     assert sum(one.kind is ChangeKind.SLOWER for one in steps) == found
 
@@ -136,7 +128,7 @@ def test_the_noise_of_a_row_is_the_95_percent_quantile_of_its_latest_20_differen
     quiet = [step(rows("r1", *THEN), rows("r2", *after)) for after in times]
     change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
 
-    judge([change], quiet)
+    decide_changes([change], quiet)
 
     assert change.floor == pytest.approx(-log(0.81))
 
@@ -146,7 +138,7 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
     good = rows("r1", *THEN)
     bad = with_status(rows("r2", *THEN), status=Status.OOM)
 
-    (found,) = judge([step(bad, good) if failed_before else step(good, bad)])
+    (found,) = decide_changes([step(bad, good) if failed_before else step(good, bad)])
 
     assert found.kind is kind
 
@@ -154,7 +146,7 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
 def test_rows_of_a_busy_machine_have_no_verdict():
     busy = [replace(one, flags=[Flag.DISTURBED]) for one in rows("r2", *SLOWER)]
 
-    found = judge([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))])
+    found = decide_changes([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))])
 
     assert {one.kind for one in found} == {ChangeKind.UNSURE}
 

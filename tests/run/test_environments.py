@@ -19,7 +19,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, import_paths
 from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
 

@@ -11,7 +11,7 @@ from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import LIMITS, find_deviations
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 X, Y = "op/impls/x.md", "op/impls/y.md"
 

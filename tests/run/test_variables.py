@@ -7,7 +7,7 @@ import pytest
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables, user_cache
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 CREDENTIALS = words("""
     HF_TOKEN HUGGING_FACE_HUB_TOKEN GITHUB_TOKEN GITHUB_PAT AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN OPENAI_API_KEY

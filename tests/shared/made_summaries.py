@@ -7,7 +7,7 @@ from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.record import CacheState, Regime, Status, Timer
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Verdict, WorkloadSummary
 from kernels_bench_tools.results.metrics import metric_infos
-from kernels_bench_tools.text import series_slug
+from kernels_bench_tools.text.names import series_slug
 
 PROVENANCE = {"commit": "c0ffee" * 6, "harness": "0.1.0", "environment": "current", "dirty": False}
 

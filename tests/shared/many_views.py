@@ -16,7 +16,7 @@ from kernels_bench_tools.records.record import Environment, HubKernel, Provenanc
 from kernels_bench_tools.records.summary import DeviceSummary, Row, Summary, WorkloadSummary
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.results.metrics import chart_files
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text.names import slugify
 
 FAMILIES = [
     *("torch", "triton", "torch-compile", "liger", "quack", "hf-kernels", "fla"),

@@ -23,7 +23,7 @@ from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import module_variables, run_program
 from kernels_bench_tools.records.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
-from kernels_bench_tools.text import few, plural
+from kernels_bench_tools.text.words import abbreviated, plural
 
 _REGISTRATION = """\
 #pragma once
@@ -202,7 +202,7 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
     if done.returncode == 0 and not missing:
         return ""
     if missing:
-        return f"undefined symbols: {few(missing)}"
+        return f"undefined symbols: {abbreviated(missing)}"
     last = (done.stderr.strip().splitlines() or ["no output"])[0]
     return f"the linker failed: {last[:200]}. If an object is damaged, remove {plan.work} and build again"
 

@@ -32,7 +32,7 @@ from kernels_bench_tools.measure.operator import (
     tensors_of,
 )
 from kernels_bench_tools.records.record import Flag, Status
-from kernels_bench_tools.text import without_styles
+from kernels_bench_tools.text.hiding import without_styles
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.operator import Accept, Inputs, Operator, eps_of, tensors_of
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 SENSITIVITY = 8.0
 """Allowed error of an element as a multiple of its change, or that of half of its slice, when the inputs are rounded to float32."""

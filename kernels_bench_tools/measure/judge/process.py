@@ -41,7 +41,7 @@ from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.code import harness_version
 from kernels_bench_tools.records.codec import encode_record
 from kernels_bench_tools.records.record import Environment, Failure, Status
-from kernels_bench_tools.text import is_file_name
+from kernels_bench_tools.text.names import is_file_name
 
 _ABANDONED = Ended(
     status=Status.ERROR,

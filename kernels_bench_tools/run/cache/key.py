@@ -253,6 +253,7 @@ PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = (
     "*.py",
     "records/*.py",
+    "text/*.py",
     "hub/*.py",
     "measure/**/*.py",
     "operators/**/*.py",
@@ -261,7 +262,7 @@ _MEASURING_IMPORTS = (
 )
 _MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.models", ("models/**/*.py",)
 """In the module of an operator that is a module of the models, and what such a module may import."""
-_OTHER_IMPORTS = ("*.py", "records/*.py", "results/*.py", "chart/*.py")
+_OTHER_IMPORTS = ("*.py", "records/*.py", "text/*.py", "results/**/*.py", "chart/*.py")
 _NOT_SOURCE = {"site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 

@@ -39,7 +39,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_varia
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import cache_folder, cell_variables, uv_variables
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text.words import plural
 
 RESOLUTION_SECONDS = 1800.0
 """Time limit of uv; a torch for CUDA is gigabytes."""

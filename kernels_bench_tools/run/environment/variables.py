@@ -13,7 +13,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.own_process import is_credential
-from kernels_bench_tools.text import words
+from kernels_bench_tools.text.words import words
 
 _NAMES = words("""
     PATH LANG LANGUAGE TZ TMPDIR TERM USER LOGNAME SHELL COLUMNS NO_COLOR CI SOURCE_DATE_EPOCH

@@ -1,0 +1,1 @@
+"""Text for people: names, numbers, tables, words, and what is hidden from them."""
