@@ -98,6 +98,15 @@ def test_each_marker_carries_its_own_workload_and_value_past_failures(summary, s
             assert group(svg, f"band--{row.slug}").get("data-series") == row.slug
 
 
+def test_a_marker_has_only_attributes_with_a_value(summary):
+    row = rows_of(summary)[0]
+    row.points[0].ci_low_ms = None
+
+    use = marks(group(draw(summary), f"series--{row.slug}"))[0]
+
+    assert {name for name in use.attrib if name.startswith("data-")} == {"data-workload", "data-value"}
+
+
 def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time():
     row = bound().devices[0].rows[0]
     point = row.points[0]
