@@ -171,7 +171,9 @@ class PhaseMeasurement:
             if self._cuda:
                 for side in SIDES[:2]:
                     with self._compare.side(side):
-                        host[side] = _host_ms(call)
+                        host[side] = median(
+                            _wall_ms(call, self._device, until_done=False) for _ in range(CALLS)
+                        )
             self._saved[key] = less, host["baseline"] - host["candidate"] if host else less
         return self._make_record(
             level=block.level,
@@ -372,23 +374,13 @@ def without_drift(rounds: Sequence[Round]) -> dict[str, list[float]]:
     return grouped((side, ms * common / level) for level, times in leveled for side, ms in times)
 
 
-def _wall_ms(call: Callable[[], Any], device: str) -> float:
+def _wall_ms(call: Callable[[], Any], device: str, until_done: bool = True) -> float:
+    """Return the milliseconds of a call until the device is done, or of the host alone, which issues it."""
     cuda = device.startswith("cuda")
     if cuda:
         torch.cuda.synchronize()
     start = perf_counter()
     call()
-    if cuda:
+    if cuda and until_done:
         torch.cuda.synchronize()
     return 1000 * (perf_counter() - start)
-
-
-def _host_ms(call: Callable[[], Any]) -> float:
-    """Return the host's milliseconds to issue a call, without waiting for the device."""
-    times = []
-    for _ in range(CALLS):
-        torch.cuda.synchronize()
-        start = perf_counter()
-        call()
-        times.append(1000 * (perf_counter() - start))
-    return median(times)
