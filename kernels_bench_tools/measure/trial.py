@@ -32,12 +32,8 @@ from kernels_bench_tools.measure.correctness.check import (
     require_usual,
     without_memory,
 )
-from kernels_bench_tools.measure.correctness.compare import (
-    WrongResultError,
-    require_alike,
-    require_correct,
-    some_slices,
-)
+from kernels_bench_tools.measure.correctness.compare import require_alike, require_correct, some_slices
+from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import PROCESS_SEEDS, Candidate, Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after, how_to_change

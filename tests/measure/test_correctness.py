@@ -15,12 +15,8 @@ from kernels_bench_tools.measure.correctness.check import (
     check,
     check_calls,
 )
-from kernels_bench_tools.measure.correctness.compare import (
-    ErrorStats,
-    OutputComparison,
-    OutputErrors,
-    WrongResultError,
-)
+from kernels_bench_tools.measure.correctness.compare import OutputComparison, OutputErrors
+from kernels_bench_tools.measure.correctness.errors import ErrorStats, WrongResultError
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.records.record import Flag
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare, require_correct
+from kernels_bench_tools.measure.correctness.compare import compare, require_correct
+from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.models.baseline.L1 import RMSNorm, RotaryEmbedding
 from kernels_bench_tools.models.baseline.L3 import LlamaDecoderLayer

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
+from kernels_bench_tools.measure.correctness.compare import compare
+from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.judge.changing_inputs import change
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.operators.fp8_gemm import dequantized, torch_linear

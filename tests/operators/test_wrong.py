@@ -10,7 +10,8 @@ from implementations import ALL_SMOKE, find, in_8_bits, judge, judge_on, smoke_w
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
+from kernels_bench_tools.measure.correctness.compare import compare
+from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
 from kernels_bench_tools.models.baseline.L1 import FlashAttnPrefill, RotaryEmbedding
 from kernels_bench_tools.operators.causal_conv1d import reference as conv1d

@@ -15,12 +15,12 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.compare import (
     OutputComparison,
-    WrongResultError,
     compare,
     is_valid,
     require_outputs,
     sensitivity,
 )
+from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.inputs import with_axes
 from kernels_bench_tools.measure.judge.memory import copied, fingerprint, is_dense, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (

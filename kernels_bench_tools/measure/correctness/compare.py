@@ -19,6 +19,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.correctness.errors import (
+    UNEQUAL,
+    ErrorStats,
+    Expected,
+    WrongResultError,
+    distance,
+    measure_errors,
+    numbers,
+)
 from kernels_bench_tools.measure.operator import Accept, Inputs, Operator, eps_of, tensors_of
 from kernels_bench_tools.text.words import plural
 
@@ -55,67 +64,6 @@ _NO_TOLERANCE = 1e30
 """Ratios of integers, which must be equal, are larger: the factor says nothing."""
 _CHUNK = 2**24
 """Elements that are rounded at once."""
-_UNEQUAL = 1e38
-"""Ratio of an output that the operator's predicate does not accept."""
-
-
-class WrongResultError(Exception):
-    """The output is wrong or cannot be compared; the message gives the reason."""
-
-
-@dataclass
-class ErrorStats:
-    absmax: float = 0.0
-    total: float = 0.0
-    """Sum of the absolute errors."""
-    ratio: float = 0.0
-    """Largest error as a multiple of the tolerance at its element."""
-    beyond: int = 0
-    elements: int = 0
-    largest: float = 0.0
-    """Largest absolute value of the reference."""
-    size: float = 0.0
-    """Sum of the absolute values of the reference."""
-
-    @property
-    def mae(self) -> float:
-        """Mean absolute error."""
-        return self.total / max(self.elements, 1)
-
-    @property
-    def magnitude(self) -> float:
-        """Mean absolute value of the reference."""
-        return self.size / max(self.elements, 1)
-
-    @property
-    def matched(self) -> float:
-        """Share of the elements within their tolerance."""
-        return 1 - self.beyond / max(self.elements, 1)
-
-    def add(self, actual: Tensor, expected: Tensor, allowed: Tensor) -> None:
-        """Add elements of tensors of one shape; raise ``WrongResultError`` for NaN or infinity at other places than in the reference."""
-        if not expected.numel():
-            return
-        difference = _distance(actual, expected)
-        size = _numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0)
-        found = difference.max(), (difference / allowed).max(), (difference > allowed).sum().double()
-        sums = difference.sum(), size.max(), size.sum()
-        absmax, ratio, beyond, total, largest, whole = torch.stack(
-            (*found, *sums)
-        ).tolist()  # waits for the device once
-        if not absmax < float("inf"):
-            raise WrongResultError("it has NaN or infinity where the reference has none, or the reverse")
-        self.absmax, self.ratio = max(self.absmax, absmax), max(self.ratio, ratio)
-        self.largest = max(self.largest, largest)
-        self.beyond, self.elements = self.beyond + int(beyond), self.elements + expected.numel()
-        self.total, self.size = self.total + total, self.size + whole
-
-    def add_accepted(self, accepted: Tensor, elements: int) -> None:
-        """Add elements on which the operator's predicate has decided."""
-        beyond = int((~accepted).sum())
-        self.beyond += beyond
-        self.elements += elements
-        self.ratio = max(self.ratio, _UNEQUAL if beyond else 0.0)
 
 
 @dataclass
@@ -157,7 +105,7 @@ class OutputErrors:
         of = f" of its output {self.name!r}" if self.name else ""
         like_baseline = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
         too_many = found.beyond > 1 and found.matched < MATCHED
-        if found.ratio == _UNEQUAL:
+        if found.ratio == UNEQUAL:
             raise WrongResultError(
                 f"{which or 'it is '}wrong at {plural(found.beyond, 'place')}, says the operator's `accept`"
             )
@@ -229,7 +177,6 @@ def compare(
         if only is None and part.number == 0:
             part.require_repeatable()
         for number, (errors, values) in enumerate(zip(compared, part.of_all(actual), strict=True)):
-            expected = part.expected[number]
             if operator.outputs[number].accept:
                 errors.found.add_accepted(part.accepted(number, actual), values.numel())
                 continue
@@ -237,13 +184,13 @@ def compare(
             if theirs is not None and errors.baseline is not None:
                 with suppress(WrongResultError):
                     other = part.of(number, theirs[number])
-            allowed = part.allowed(number, values, other)
-            errors.found.add(values, expected, allowed)
-            try:
-                if other is not None and errors.baseline is not None:
-                    errors.baseline.add(other, expected, allowed)
-            except WrongResultError:
-                errors.baseline = None  # the baseline itself cannot be compared here
+            found, of_baseline = part.errors(number, values, other)
+            errors.found.add(found)
+            if other is not None and errors.baseline is not None:
+                if of_baseline is None:
+                    errors.baseline = None  # the baseline itself cannot be compared here
+                else:
+                    errors.baseline.add(of_baseline)
     for errors, tensor in zip(compared, actual, strict=True):
         if only is None and errors.found.elements != tensor.numel():
             raise WrongResultError(f"it returned {tensor.numel()} elements, expected {errors.found.elements}")
@@ -258,7 +205,7 @@ def is_valid(operator: Operator, inputs: Inputs, *, finite: bool = True) -> bool
                 _compare_own(operator, inputs)
         parts = _parts(operator, inputs, None)
         return not finite or all(
-            bool(_numbers(one).isfinite().all()) for part in parts for one in part.expected
+            bool(numbers(one).isfinite().all()) for part in parts for one in part.expected
         )
     return False
 
@@ -288,10 +235,10 @@ def sensitivity(operator: Operator, inputs: Inputs) -> float:
     shares = [_ROUNDING]
     for part in _parts(operator, inputs, None):
         for expected, change in zip(part.expected, part._changes, strict=True):
-            if not bool(_numbers(expected).isfinite().all()):
+            if not bool(numbers(expected).isfinite().all()):
                 raise WrongResultError("its result has NaN or infinity")
             if eps_of(expected.dtype) and expected.numel():
-                size = _numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0).max()
+                size = numbers(expected).abs().nan_to_num(0.0, 0.0, 0.0).max()
                 shares.append(float(change.max() / size.clamp(min=torch.finfo(torch.float32).tiny)))
     return max(shares)
 
@@ -386,28 +333,40 @@ class _Part:
                 f"the operator's `accept` raised {type(error).__name__}: {error}"
             ) from error
 
-    def allowed(self, number: int, *outputs: Tensor | None) -> Tensor:
-        """Return the allowed error of each element; what rounded inputs change is looked at if one of the outputs needs it."""
-        operator, expected = self.operator, self.expected[number]
+    def errors(
+        self, number: int, output: Tensor, baseline: Tensor | None
+    ) -> tuple[ErrorStats, ErrorStats | None]:
+        """Return the errors of this slice of an output, and of the baseline, None if that has none or cannot be compared.
+
+        What rounded inputs change is allowed, too; it is computed if one of the two needs it.
+        """
+        operator, expected = self.operator, Expected(self.expected[number])
         tolerance = operator.tolerance_of(operator.outputs[number], self.inputs)
-        values = _numbers(expected)
-        size = values.abs().nan_to_num(0.0, 0.0, 0.0)
-        usual = size.square().mean().sqrt()
         least = tolerance.atol
         if not operator.has_own_tolerance(number):  # small results are no zeros
-            least = least * (usual / _SMALL).clamp(_TINY, 1.0)
-        allowed = size * tolerance.rtol + least
+            least *= min(max(expected.usual / _SMALL, _TINY), 1.0)
+        more = None
         if operator.rounded is not None:
             coarse = self._results("precisions", operator.rounded, self.given)[number]
-            allowed = allowed + _error_of_rounding(values, _numbers(coarse))
-        if not tolerance.rtol or all(
-            output is None or bool((_distance(output, expected) <= allowed).all()) for output in outputs
-        ):
-            return allowed
-        most = ROUNDING_LIKE * size.clamp(min=usual)
+            more = _error_of_rounding(numbers(expected.values), numbers(coarse))
+
+        def measure(more: Tensor | None) -> tuple[ErrorStats, ErrorStats | None]:
+            found = measure_errors(output, expected, tolerance.rtol, least, more)
+            if baseline is None:
+                return found, None
+            with suppress(WrongResultError):
+                return found, measure_errors(baseline, expected, tolerance.rtol, least, more)
+            return found, None
+
+        found, theirs = measure(more)
+        within = found.ratio <= 1 and (baseline is None or (theirs is not None and theirs.ratio <= 1))
+        if within or not tolerance.rtol or not expected.values.numel():
+            return found, theirs
         change = self._changes[number]
         # An element in which roundings of inputs cancel has those of other steps.
-        return allowed + (SENSITIVITY * change.clamp(min=change.median())).minimum(most)
+        change = SENSITIVITY * change.clamp(min=change.median())
+        change = change.minimum(ROUNDING_LIKE * expected.sizes().clamp(min=expected.usual))
+        return measure(change if more is None else change + more)
 
     @property
     def _rounding(self) -> float:
@@ -431,7 +390,7 @@ class _Part:
             results = self._results("reference", self.operator.reference, tuple(moved))
             for number, (value, result) in enumerate(zip(self.expected, results, strict=True)):
                 if value.shape == result.shape:  # else it depends on values
-                    change = _distance(result, value).nan_to_num(0.0, 0.0, 0.0)
+                    change = distance(result, value).nan_to_num(0.0, 0.0, 0.0)
                     found[number] = found[number].maximum(change)
         return found
 
@@ -449,7 +408,7 @@ def _precise(value: Any) -> Any:
     """Return floating-point and complex tensors in twice the precision of float32 at least."""
     if not isinstance(value, Tensor):
         return value
-    return value.double() if value.is_floating_point() else _numbers(value) if value.is_complex() else value
+    return value.double() if value.is_floating_point() else numbers(value) if value.is_complex() else value
 
 
 def _in_range(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -459,28 +418,12 @@ def _in_range(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(values.abs() > torch.finfo(dtype).max, values.sign() * torch.inf, values)
 
 
-def _numbers(values: Tensor) -> Tensor:
-    return values.to(torch.complex128) if values.is_complex() else values.double()
-
-
-def _distance(left: Tensor, right: Tensor) -> Tensor:
-    """Return absolute differences in float64.
-
-    Equal infinities have none, and NaN has none to NaN.
-    """
-    a, b = _numbers(left), _numbers(right)
-    distance = torch.where((a == b) | a.isnan() & b.isnan(), 0.0, (a - b).abs())
-    if eps_of(left.dtype) or eps_of(right.dtype):
-        return distance
-    return torch.where(left == right, 0.0, distance.clamp(min=1.0))  # float64 has not all of int64
-
-
 def _alike(left: Tensor, right: Tensor) -> bool:
     """Return whether two results of a reference differ by no more than the order of its sums."""
     if left.shape != right.shape:
         return False
-    size = _numbers(left).abs().nan_to_num(0.0, 0.0, 0.0)
-    return not left.numel() or bool((_distance(left, right) <= REPEATABLE * size.max()).all())
+    size = numbers(left).abs().nan_to_num(0.0, 0.0, 0.0)
+    return not left.numel() or bool((distance(left, right) <= REPEATABLE * size.max()).all())
 
 
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
