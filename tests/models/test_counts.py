@@ -6,14 +6,7 @@ import pytest
 
 from kernels_bench_tools.models.config import ModelConfig, load_config, splitting_problems
 from kernels_bench_tools.models.derive import derive
-from kernels_bench_tools.records.model import (
-    CONFIGS,
-    RANKS,
-    Phase,
-    derived_folder,
-    model_keys,
-    read_model_tasks,
-)
+from kernels_bench_tools.records.model import CONFIGS, RANKS, derived_folder, model_keys, read_model_tasks
 
 PARAMETERS = {
     "llama-3.2-1b": 1_235_814_400,
@@ -46,7 +39,7 @@ def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, 
     return calls | ({"AllReduce": 2 * layers + 1} if size > 1 else {})
 
 
-def kernel_calls(phase: Phase) -> Counter[str]:
+def kernel_calls(phase) -> Counter[str]:
     calls: Counter[str] = Counter()
     for task in phase.tasks:
         calls[task.module] += task.calls if task.level == 1 else 0

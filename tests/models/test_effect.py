@@ -304,13 +304,7 @@ MOE = HALF | {"kind": "qwen3_moe"}
 @pytest.mark.parametrize(
     ("operator", "function", "phase", "options", "message"),
     [
-        (
-            "rms_norm",
-            _first_result(lambda x: x[None].half()),
-            "prefill-8",
-            {},
-            "float16[1, 8, 48] with the implementation, not",
-        ),
+        ("rms_norm", _first_result(lambda x: x[None].half()), "prefill-8", {}, "float16[1, 8, 48] with the"),
         ("rms_norm", _first_result(lambda x: [x]), "prefill-8", {}, "returns a tuple of float32[8, 48] with"),
         ("rms_norm", OWN_EPS, "decode-2", {}, f"RMSNorm {OTHER}: output 0 differs by"),
         ("rms_norm", OWN_EPS, "decode-2", THEIRS, OTHER),
