@@ -36,7 +36,7 @@ from kernels_bench_tools.measure.correctness.compare import require_alike, requi
 from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import PROCESS_SEEDS, Candidate, Method, TimedCalls
-from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after, how_to_change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
 from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
@@ -232,7 +232,7 @@ class _Attempt:
     request: Request
     kernels: str
     entries: bool
-    """How inputs change, see :func:`.changing_inputs.how_to_change`."""
+    """Whether all inputs that change keep the elements of entries, see :meth:`.InputChanges.of`."""
     reasons: dict[Flag, str] = field(default_factory=dict)
     """Why the trial has flags, as far as there are reasons."""
 
@@ -242,11 +242,10 @@ class _Attempt:
         like = self._first_calls(inputs)
         self._check_calls(inputs)
         self.reasons = self.candidate.inspect()
-        changed = self.positions(inputs)
-        how = how_to_change(self.operator, inputs, changed, entries=self.entries)
-        batches = self._make_batches(inputs, changed, how, like)
-        self._time(batches, inputs, changed, how, like)
-        self._judge_timed(batches, changed, how, like)
+        changes = InputChanges.of(self.operator, inputs, self.positions(inputs), entries=self.entries)
+        batches = self._make_batches(inputs, changes, like)
+        self._time(batches, inputs, changes, like)
+        self._judge_timed(batches, changes, like)
         self._decide()
 
     def _first_calls(self, inputs: Inputs) -> list[Tensor]:
@@ -268,26 +267,17 @@ class _Attempt:
         self.trial.correctness = found
         self.trial.add(found.flags)
 
-    def _make_batches(
-        self, inputs: Inputs, changed: Sequence[int], how: How, like: Sequence[Tensor]
-    ) -> Batches:
+    def _make_batches(self, inputs: Inputs, changes: InputChanges, like: Sequence[Tensor]) -> Batches:
         """Return batches of calls on as many sets of inputs as the caches and the memory of the device ask for."""
         assert self.trial.work
-        turning = changed if how.turn else ()
-        copies = [one for n, one in enumerate(inputs) if n in turning or self.operator.may_overwrite(n)]
+        rotated = changes.positions if changes.rotate else ()
+        copies = [one for n, one in enumerate(inputs) if n in rotated or self.operator.may_overwrite(n)]
         held = sum(map(size_in_bytes, [*inputs, *copies]))
         sets = input_set_count(self.trial.work.bytes_moved, self.session.device, held)
         most = calls_at_once(sum(map(size_in_bytes, like)), self.session.device)
         return Batches(self.candidate, sets, keep=_own, most=most)
 
-    def _time(
-        self,
-        batches: Batches,
-        inputs: Inputs,
-        changed: Sequence[int],
-        how: How,
-        like: Sequence[Tensor],
-    ) -> None:
+    def _time(self, batches: Batches, inputs: Inputs, changes: InputChanges, like: Sequence[Tensor]) -> None:
         """Time the calls; if that fails because of inputs that changed, that is a ``ChangedInputsError``."""
         device, candidate, sets = self.session.device, self.candidate, len(batches.changes)
         try:
@@ -298,7 +288,7 @@ class _Attempt:
                 if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
                     own = [n for n, one in enumerate(inputs) if isinstance(one, Tensor)]
                     overwritten = [n for n in own if self.operator.may_overwrite(n)]
-                    idle = partial(_idle_calls, inputs, changed, sets, how, overwritten, like)
+                    idle = partial(_idle_calls, inputs, changes, sets, overwritten, like)
                     harness = stack.enter_context(forked(idle))
                     os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
                     factor = COPIES if overwritten else 1.0
@@ -317,20 +307,17 @@ class _Attempt:
                     batches.clock(1)
         except Exception as error:
             if failed_status(error) is Status.ERROR:
-                self._blame_changes(batches, changed, how)
+                self._blame_changes(batches, changes)
             raise
 
-    def _blame_changes(self, batches: Batches, changed: Sequence[int], how: How) -> None:
+    def _blame_changes(self, batches: Batches, changes: InputChanges) -> None:
         """Raise a ``ChangedInputsError`` if some last change of a set made values that the operator does not take."""
         counts = [(which, n) for which, own in enumerate(batches.changes) for n in range(len(own), 0, -1)]
         for which, n in counts[:LAST_CHANGES]:
-            before, like_it = (self._given(self.trial.seed + which) for _ in range(2))
-            changed_like = after(like_it, changed, batches.changes[which][:n], how)
-            require_usual(self.operator, before, changed_like)
+            before, same = (self._given(which) for _ in range(2))
+            require_usual(self.operator, before, changes.apply(same, batches.changes[which][:n]))
 
-    def _judge_timed(
-        self, batches: Batches, changed: Sequence[int], how: How, like: Sequence[Tensor]
-    ) -> None:
+    def _judge_timed(self, batches: Batches, changes: InputChanges, like: Sequence[Tensor]) -> None:
         """Compare outputs and times of the timed calls, and note the reasons for what is wrong with them."""
         trial, found = self.trial, self.trial.timing
         assert found
@@ -343,9 +330,7 @@ class _Attempt:
             quantities = found.quantities or Quantities()
             quantities.sustained = measure_sustained(batches, self.session.device, *own)
             trial.timing = found = replace(found, quantities=quantities)
-        timed = judge_timed_calls(
-            self.operator, self.candidate, batches, self._given, trial.seed, changed, like, how
-        )
+        timed = judge_timed_calls(self.operator, self.candidate, batches, self._given, changes, like)
         if batches.overwritten():
             why = "a later call overwrote what an earlier one had returned"
             self.reasons.setdefault(Flag.ALIASED_OUTPUT, why)
@@ -385,15 +370,15 @@ class _Attempt:
         """How many processes of ours use the device."""
         return 2 if self.session.separate else 1
 
-    def _given(self, seed: int) -> Inputs:
-        return self.operator.made_inputs(self.workload, self.session.device, seed)
+    def _given(self, which: int) -> Inputs:
+        """Make the set of inputs with this number, before any change."""
+        return self.operator.made_inputs(self.workload, self.session.device, self.trial.seed + which)
 
 
 def _idle_calls(
     inputs: Inputs,
-    positions: Sequence[int],
+    changes: InputChanges,
     sets: int,
-    how: How,
     overwritten: Sequence[int],
     like: Sequence[Tensor],
 ) -> TimedCalls:
@@ -407,9 +392,9 @@ def _idle_calls(
                 one.clone()
         return tuple(one.clone() for one in outputs)
 
-    own = {*positions, *overwritten}
+    own = {*changes.positions, *overwritten}
     made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
-    changing_sets = InputSets(made, positions, how, overwritten=overwritten)
+    changing_sets = InputSets(made, changes, overwritten=overwritten)
     return TimedCalls(idle, changing_sets, "cpu")
 
 
@@ -438,24 +423,22 @@ def judge_timed_calls(
     candidate: Candidate | RemoteCandidate,
     batches: Batches,
     given: Callable[[int], Inputs],
-    seed: int,
-    positions: Sequence[int],
+    changes: InputChanges,
     like: Sequence[Tensor],
-    how: How,
 ) -> dict[Flag, str]:
     """Compare slices of the outputs of timed calls that were taken with the reference of exactly their inputs.
 
-    ``given`` makes a set of inputs from a seed; ``like`` is like the first output, from which the work was counted. Returns
+    ``given`` makes the set of inputs with a number; ``like`` is like the first output, from which the work was counted. Returns
     ``stale_output`` if one is wrong, ``input_mutated`` if a call changed inputs, with their reasons.
     """
     reasons: dict[Flag, str] = {}
     picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
     for which, group in groupby(picked, key=lambda one: one.which):
-        inputs, done = given(seed + which), 0
-        original, changes = inputs, batches.changes[which]
+        original = inputs = given(which)
+        numbers, done = batches.changes[which], 0
         for one in group:
             if one.changes > done:
-                inputs = after(original, positions, changes[done : one.changes], how)
+                inputs = changes.apply(original, numbers[done : one.changes])
                 done = one.changes
             try:
                 if operator.slices is not one_slice:  # else shapes are compared, which may depend on values
@@ -464,15 +447,15 @@ def judge_timed_calls(
                 require_correct(one.output, operator, inputs, only)
             except (WrongResultError, OperatorError) as wrong:
                 if Flag.STALE_OUTPUT not in reasons:
-                    require_usual(operator, given(seed + which), inputs)
+                    require_usual(operator, given(which), inputs)
                 if isinstance(wrong, OperatorError):
                     raise
                 reasons.setdefault(
                     Flag.STALE_OUTPUT,
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
-        if done < len(changes):
-            inputs = after(original, positions, changes[done:], how)
+        if done < len(numbers):
+            inputs = changes.apply(original, numbers[done:])
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
     # Later calls have then changed what earlier ones were given.

@@ -13,7 +13,7 @@ from torch.nn import functional
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
-from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.operators.rotary import reference as rotate
 from kernels_bench_tools.records.record import REJECTING, Flag, Record, Status
 
@@ -117,7 +117,9 @@ def test_arguments_of_calls_in_place_are_made_before_their_process_knows_the_cha
 
     given = [(torch.arange(4096.0) + number,) for number in range(3)]
     calls = TimedCalls(
-        Tensor.zero_, InputSets(given, [0], How(turn=turn), overwritten=[0], prepare=forward), "cpu"
+        Tensor.zero_,
+        InputSets(given, InputChanges([0], rotate=turn), overwritten=[0], prepare=forward),
+        "cpu",
     )
     batches = Batches(calls, len(given))
     batches.state()

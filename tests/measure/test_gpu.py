@@ -19,7 +19,7 @@ from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.judge.batches import PICKED, Batches
 from kernels_bench_tools.measure.judge.candidate import TimedCalls
-from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -246,14 +246,18 @@ def test_work_on_a_side_stream_that_the_stream_does_not_wait_for_escapes(
 
 def test_outputs_of_timed_calls_belong_to_their_inputs() -> None:
     sets, again = ([(torch.arange(1000.0, device="cuda") + number,) for number in range(3)] for _ in range(2))
-    batches = Batches(TimedCalls(lambda x: x + 1, InputSets(sets, (0,), How(turn=True)), "cuda"), len(sets))
+    batches = Batches(
+        TimedCalls(lambda x: x + 1, InputSets(sets, InputChanges((0,), rotate=True)), "cuda"), len(sets)
+    )
 
     found = measure_calls(batches, "cuda")
 
     assert len(batches.picked) > PICKED  # hot calls, and those that are timed alone, too
     assert Flag.STREAM_ESCAPE not in found.flags, found.note
     for one in batches.picked:
-        (x,) = after(again[one.which], (0,), batches.changes[one.which][: one.changes], How(turn=True))
+        (x,) = InputChanges((0,), rotate=True).apply(
+            again[one.which], batches.changes[one.which][: one.changes]
+        )
         assert torch.equal(one.output, x + 1)
 
 

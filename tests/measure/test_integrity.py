@@ -26,9 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.judge import bindings as bindings_module
 from kernels_bench_tools.measure.judge import candidate as calls_module
-from kernels_bench_tools.measure.judge import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
+from kernels_bench_tools.measure.judge import remote  # noqa: F401 - its names are checked, too
 from kernels_bench_tools.measure.judge.bindings import Bindings
 from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import copy_elsewhere, fingerprint, same_bits
 from kernels_bench_tools.measure.operator import Operator, Workload
@@ -216,7 +217,7 @@ class TestTimers:
         ("owner", "name", "value"),
         [
             *((calls_module, name, _fake) for name in ("perf_counter_ns", "_synchronize")),
-            (changing_inputs, "change", _fake),
+            (InputChanges, "exchange", _fake),
             (compare_module.OutputComparison, "require_correct", _fake),
             (Candidate, "call", _fake),
             # To the process that judges; inherited: a new attribute hides it.

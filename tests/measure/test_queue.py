@@ -14,7 +14,7 @@ from torch import Tensor
 from kernels_bench_tools.measure import trial
 from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
-from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing import queue
@@ -43,7 +43,7 @@ def batches_of(
 
     def make() -> TimedCalls:
         Signals.wait = wait  # of that process only
-        return TimedCalls(function, InputSets(inputs(), (0,)), "cpu")
+        return TimedCalls(function, InputSets(inputs(), InputChanges((0,))), "cpu")
 
     with forked(make) as remote:
         yield Batches(remote, 2)
@@ -61,7 +61,7 @@ class Exact(Batches):
 
 @pytest.fixture
 def exact() -> Exact:
-    return Exact(TimedCalls(slow, InputSets(inputs(), (0,)), "cpu"), 2)
+    return Exact(TimedCalls(slow, InputSets(inputs(), InputChanges((0,))), "cpu"), 2)
 
 
 def test_the_time_of_a_queue_is_that_of_its_calls_and_its_outputs_belong_to_its_inputs() -> None:
@@ -71,7 +71,7 @@ def test_the_time_of_a_queue_is_that_of_its_calls_and_its_outputs_belong_to_its_
 
     assert found >= 2e3 * SECONDS
     for taken in batches.picked:
-        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], How())
+        (x,) = InputChanges((0,)).apply(inputs()[0], batches.changes[0][: taken.changes])
         assert torch.equal(taken.output, x + 1)
 
 
@@ -141,12 +141,12 @@ def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(
         batches.begin_sample()
         batches.draw(Method.CLOCK)(1)
         (taken,) = batches.picked
-        (x,) = after(inputs()[0], (0,), batches.changes[0][: taken.changes], How())
+        (x,) = InputChanges((0,)).apply(inputs()[0], batches.changes[0][: taken.changes])
         assert torch.equal(taken.output, x + 1)
 
 
 def test_calls_that_each_need_inputs_of_their_own_have_no_such_time() -> None:
-    calls = TimedCalls(slow, InputSets(inputs(), (0,), overwritten=[0]), "cpu")
+    calls = TimedCalls(slow, InputSets(inputs(), InputChanges((0,)), overwritten=[0]), "cpu")
 
     assert back_to_back(Batches(calls, 2)) is None
 

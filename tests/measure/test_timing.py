@@ -16,7 +16,7 @@ from norms import LAYER_NORM, torch_layer_norm
 from kernels_bench_tools.measure.judge import candidate as calls
 from kernels_bench_tools.measure.judge.batches import PICKED, Batches
 from kernels_bench_tools.measure.judge.candidate import TimedCalls
-from kernels_bench_tools.measure.judge.changing_inputs import How, InputSets, after
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import cpu
@@ -113,28 +113,28 @@ def batches_of(
     sets: list[tuple[torch.Tensor]],
     positions: Any = (),
     *,
-    turn: bool = False,
+    rotate: bool = False,
 ) -> Batches:
-    timed = TimedCalls(function, InputSets(sets, positions, How(turn=turn)), "cpu")
+    timed = TimedCalls(function, InputSets(sets, InputChanges(positions, rotate=rotate)), "cpu")
     batches = Batches(timed, len(sets), keep=torch.clone)
     measure_calls(batches, "cpu", limits=QUICK)
     return batches
 
 
-@pytest.mark.parametrize("turn", [False, True], ids=["exchanged", "begun elsewhere"])
+@pytest.mark.parametrize("rotate", [False, True], ids=["exchanged", "begun elsewhere"])
 def test_outputs_of_timed_calls_are_taken_with_their_inputs_which_follow_from_the_changes(
-    turn: bool, monkeypatch: pytest.MonkeyPatch
+    rotate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
     sets, again = ([(torch.arange(1e4) + number,) for number in range(3)] for _ in range(2))
 
-    batches = batches_of(torch.clone, sets, (0,), turn=turn)
+    batches = batches_of(torch.clone, sets, (0,), rotate=rotate)
 
     assert len(batches.picked) == PICKED
     for one in batches.picked:
         inputs = (again[one.which][0].clone(),)
         numbers = batches.changes[one.which][: one.changes]
-        assert torch.equal(one.output, after(inputs, (0,), numbers, How(turn=turn))[0])
+        assert torch.equal(one.output, InputChanges((0,), rotate=rotate).apply(inputs, numbers)[0])
     assert not torch.equal(sets[0][0], again[0][0])
     assert torch.equal(sets[0][0].sort().values, again[0][0])
 

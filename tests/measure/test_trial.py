@@ -11,8 +11,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure import trial as trial_module
-from kernels_bench_tools.measure.judge import candidate as candidate_module
-from kernels_bench_tools.measure.judge.changing_inputs import how_to_change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
 from kernels_bench_tools.measure.operator import Inputs, built_in_modules, find_operator
 from kernels_bench_tools.measure.trial import decide
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
@@ -87,17 +86,15 @@ def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error() -> None:
 
 
 @pytest.fixture
-def turned(monkeypatch: pytest.MonkeyPatch) -> None:
+def rotated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let inputs begin elsewhere in each timed call, as on a GPU."""
-    for module in (candidate_module, trial_module):
-        monkeypatch.setattr(
-            module,
-            "how_to_change",
-            lambda *given, **options: how_to_change(*given, **options)._replace(turn=True),
-        )
+    of = InputChanges.of
+    monkeypatch.setattr(
+        InputChanges, "of", lambda *given, **options: of(*given, **options)._replace(rotate=True)
+    )
 
 
-@pytest.mark.usefixtures("turned")
+@pytest.mark.usefixtures("rotated")
 @pytest.mark.parametrize("name", [*built_in_modules()])
 def test_timed_calls_are_right_where_inputs_begin_elsewhere(name: str) -> None:
     operator = find_operator(name)
@@ -109,7 +106,7 @@ def test_timed_calls_are_right_where_inputs_begin_elsewhere(name: str) -> None:
     assert trial.status is Status.OK, trial.failure
 
 
-@pytest.mark.usefixtures("turned")
+@pytest.mark.usefixtures("rotated")
 def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

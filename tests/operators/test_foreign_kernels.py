@@ -13,7 +13,7 @@ from torch.nn import functional
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.correctness.compare import compare
 from kernels_bench_tools.measure.correctness.errors import WrongResultError
-from kernels_bench_tools.measure.judge.changing_inputs import change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.operators.fp8_gemm import dequantized, torch_linear
 from kernels_bench_tools.operators.fp8_quant import torch_quantize
@@ -116,7 +116,7 @@ def test_only_a_kernel_that_declares_fp8_may_quantize_activations_again() -> Non
 
     assert judge(operator, "Blocks of 128", "float8_e4m3fn", quantized_again).ok
     for number in range(1, 40):  # as before timed calls: few of the largest values of blocks are 448 then
-        change(inputs, (0, 1), number)
+        InputChanges((0, 1)).exchange(inputs, number)
     found = quantized_again(*inputs)
     compare(found, declared, inputs).require_correct()
     for of, wrong in ((operator, found), (declared, found.roll(1, 0)), (declared, torch.zeros_like(found))):

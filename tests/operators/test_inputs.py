@@ -5,7 +5,7 @@ import torch
 from implementations import find, smoke_workload
 from torch import Tensor
 
-from kernels_bench_tools.measure.judge.changing_inputs import after, how_to_change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
 from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import find_operator
 
@@ -89,7 +89,7 @@ def test_the_logits_of_a_router_stay_different_when_they_change() -> None:
     inputs = operator.inputs(smoke_workload(operator, dtype="bfloat16"), "cpu", 0)
     positions = changing(operator, "fwd")(inputs)
 
-    logits = after(inputs, positions, [1], how_to_change(operator, inputs, positions))[1]
+    logits = InputChanges.of(operator, inputs, positions).apply(inputs, [1])[1]
 
     assert (logits.sort(dim=-1).values.diff() > 0).all()
     assert torch.equal(*(one.sort(dim=-1).values.sort(dim=0).values for one in (logits, inputs[1])))

@@ -27,8 +27,8 @@ from kernels_bench_tools.measure import harness
 from kernels_bench_tools.measure.correctness import compare
 from kernels_bench_tools.measure.judge import candidate as calls  # noqa: F401 - cells use it
 from kernels_bench_tools.measure.judge import candidate as candidate_module
-from kernels_bench_tools.measure.judge import changing_inputs, memory, remote
-from kernels_bench_tools.measure.judge.candidate import Called, Candidate, TimedCalls
+from kernels_bench_tools.measure.judge import memory, remote
+from kernels_bench_tools.measure.judge.candidate import CallResult, Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import CallError, Operator, Tolerance
@@ -343,7 +343,7 @@ def computed_by_a_property():
 
 def output_ahead(sets, change):
     inputs = tuple(value.clone() for value in sets._sets[sets._turn % len(sets._sets)])
-    changing_inputs.change(inputs, [0], change)
+    sets._changes.exchange(inputs, change)
     return attacked(right(*inputs))
 
 
@@ -405,7 +405,7 @@ def case_replaced():
 def call_replaced():
     def call(self, case):
         inputs = self._inputs(case)
-        return Called(right(*inputs), list(inputs), 1e-3)
+        return CallResult(right(*inputs), list(inputs), 1e-3)
 
     replace(Candidate, "call", wraps(Candidate.call)(call))
     for name in ("inspect", "finish"):

@@ -10,7 +10,7 @@ import torch
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.judge.changing_inputs import after, how_to_change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
 from kernels_bench_tools.measure.modes import changing
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
 
@@ -32,7 +32,7 @@ def problems_of(operator: Operator) -> Iterator[str]:
             said = f"torch's own operator{where} is wrong by its own check: {verdict.reason}"
             yield verdict.reason if "Expected:" in verdict.reason else f"operator {operator.name}: {said}"
         positions = changing(of_group, "fwd")(inputs)
-        changed = after(inputs, positions, [1], how_to_change(of_group, inputs, positions))
+        changed = InputChanges.of(of_group, inputs, positions).apply(inputs, [1])
         if (
             of_group.renew
             and not check(of_group, workload, lambda *given, f=baseline: _plain(f(*given)), changed).ok

@@ -25,7 +25,7 @@ from torch.nn import Parameter
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
-from kernels_bench_tools.measure.judge.changing_inputs import InputSets, how_to_change
+from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.judge.memory import SharedOutputs, copied, copy_elsewhere, poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
@@ -255,7 +255,7 @@ RECOMPILE_LIMIT = 64
 
 
 @dataclass(frozen=True)
-class Called:
+class CallResult:
     output: Any
     arguments: list[Any]
     """The inputs after the call."""
@@ -301,7 +301,7 @@ class Candidate(TimedCalls):
         self._edge = -1
         self._like: list[Tensor] = []
 
-    def call(self, case: Case) -> Called:
+    def call(self, case: Case) -> CallResult:
         inputs = self._inputs(case)
         for like in [value for value in inputs[:1] if isinstance(value, Tensor)] + self._like:
             poison_memory(like, self._device)
@@ -311,7 +311,7 @@ class Candidate(TimedCalls):
         self._synchronize()
         ms = (perf_counter_ns() - start) / 1e6
         self._like = without_memory(output)
-        return Called(output, list(inputs), ms)
+        return CallResult(output, list(inputs), ms)
 
     def _inputs(self, case: Case) -> Inputs:
         with _usual_defaults():
@@ -351,8 +351,7 @@ class Candidate(TimedCalls):
             self._timed.run,
             InputSets(
                 rotated,
-                positions,
-                how_to_change(self._operator, rotated[0], positions, entries=entries),
+                InputChanges.of(self._operator, rotated[0], positions, entries=entries),
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])

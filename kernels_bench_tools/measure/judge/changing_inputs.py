@@ -42,93 +42,90 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
-class How(NamedTuple):
-    """How a change is made, unless elements of a tensor are exchanged with others of it."""
+class InputChanges(NamedTuple):
+    """How the inputs of an operator change between timed calls."""
 
-    turn: bool = False
-    """Whether tensors are new or begin elsewhere."""
+    positions: Sequence[int] = ()
+    """Of the inputs that change."""
+    rotate: bool = False
+    """Whether tensors are new or begin at another element; else elements of a tensor are exchanged with others of it."""
     whole: Collection[int] = ()
-    """Positions of those whose entries of the first axis keep their elements then."""
+    """Positions of those whose entries of the first axis keep their elements when they are rotated."""
     renew: Callable[[Inputs, torch.Generator], Inputs] | None = None
 
+    @classmethod
+    def of(
+        cls, operator: Operator, inputs: Inputs, positions: Sequence[int], *, entries: bool = False
+    ) -> InputChanges:
+        """Return how these inputs of an operator change; ``entries``: if all have to keep those of their first axis."""
+        whole, renew = positions if entries else operator.whole_rows, operator.renew
+        on_gpu = any(isinstance(value, Tensor) and value.is_cuda for value in inputs)
+        # A plain function, whatever the operator has.
+        made = None if renew is None else lambda given, generator: renew(given, generator)
+        return cls(positions, on_gpu or bool(whole) or renew is not None, whole, made)
 
-def how_to_change(
-    operator: Operator, inputs: Inputs, positions: Sequence[int], *, entries: bool = False
-) -> How:
-    """Return how these inputs of an operator change; ``entries``: if all have to keep those of their first axis."""
-    whole, renew = positions if entries else operator.whole_rows, operator.renew
-    on_gpu = any(isinstance(value, Tensor) and value.is_cuda for value in inputs)
-    # A plain function, whatever the operator has.
-    made = None if renew is None else lambda given, generator: renew(given, generator)
-    return How(turn=on_gpu or bool(whole) or renew is not None, whole=whole, renew=made)
+    def apply(self, inputs: Inputs, numbers: Sequence[int]) -> Inputs:
+        """Return what inputs are after the changes with these numbers, in order; may change ``inputs``."""
+        if self.rotate:
+            return self.rotated(inputs, numbers[-1])
+        for number in numbers:
+            self.exchange(inputs, number)
+        return inputs
 
+    def exchange(self, inputs: Inputs, number: int) -> None:
+        """Exchange elements of each tensor that changes, chosen by ``number``; 0 changes nothing.
 
-def after(given: Inputs, positions: Sequence[int], numbers: Sequence[int], how: How) -> Inputs:
-    """Return what inputs are after these changes, in order. May change ``given``."""
-    if how.turn:
-        return turned(given, positions, numbers[-1], how)
-    for number in numbers:
-        change(given, positions, number)
-    return given
+        The same change once more undoes it.
+        """
+        random = Random(number)  # both sides must get the same elements
+        for position in self.positions if number else ():
+            memory = _memory(inputs, position)
+            size = memory.numel()
+            half = size // 2
+            count = min(_MOST_EXCHANGED, (half + 3) // 4)
+            if not count:
+                continue
+            step = half // count
+            reach = 1 + (count - 1) * step
+            first = _below(random, half - reach + 1)
+            second = half + _below(random, size - half - reach + 1)
+            left, right = memory[first : first + reach : step], memory[second : second + reach : step]
+            kept = left.clone()
+            left.copy_(right)
+            right.copy_(kept)
 
+    def rotated(self, inputs: Inputs, number: int, into: Inputs | None = None) -> Inputs:
+        """Return inputs whose tensors are new, or begin at another element, chosen by ``number``.
 
-def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
-    """Exchange elements of each tensor at ``positions``, chosen by ``number``; 0 changes nothing.
+        They are written to ``into``, or to copies.
+        """
+        result = into or self.copies(inputs)
+        if self.renew is not None:
+            generator = torch.Generator(next(one.device for one in inputs if isinstance(one, Tensor)))
+            renewed = self.renew(inputs, generator.manual_seed(number))
+            for position in self.positions:
+                Tensor.copy_(result[position], renewed[position])
+            return result
+        random = Random(number)  # both sides must get the same elements
+        for position in self.positions:
+            given, memory = _memory(inputs, position), _memory(result, position)
+            shape = tuple.__getitem__(inputs, position).shape
+            size, columns = given.numel(), shape[-1:].numel()
+            row = size // max(shape[:1].numel(), 1) if position in self.whole else 0
+            aligned = _ALIGNED_BYTES // given.element_size()
+            step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
+            start = step * _below(random, max(size // step, 1))
+            memory[: size - start].copy_(given[start:])
+            memory[size - start :].copy_(given[:start])
+        return result
 
-    The same change once more undoes it.
-    """
-    random = Random(number)  # both sides must get the same elements
-    for position in positions if number else ():
-        memory = _memory(inputs, position)
-        size = memory.numel()
-        half = size // 2
-        count = min(_MOST_EXCHANGED, (half + 3) // 4)
-        if not count:
-            continue
-        step = half // count
-        reach = 1 + (count - 1) * step
-        first = _below(random, half - reach + 1)
-        second = half + _below(random, size - half - reach + 1)
-        left, right = memory[first : first + reach : step], memory[second : second + reach : step]
-        kept = left.clone()
-        left.copy_(right)
-        right.copy_(kept)
-
-
-def turned(
-    inputs: Inputs, positions: Sequence[int], number: int, how: How, into: Inputs | None = None
-) -> Inputs:
-    """Return inputs whose tensors at ``positions`` are new, or begin elsewhere, chosen by ``number``.
-
-    They are written to ``into``, or to copies.
-    """
-    found, (_, whole, renew) = into or _copies(inputs, positions), how
-    if renew is not None:
-        generator = torch.Generator(next(one.device for one in inputs if isinstance(one, Tensor)))
-        renewed = renew(inputs, generator.manual_seed(number))
-        for position in positions:
-            Tensor.copy_(found[position], renewed[position])
-        return found
-    random = Random(number)  # both sides must get the same elements
-    for position in positions:
-        given, memory = _memory(inputs, position), _memory(found, position)
-        shape = tuple.__getitem__(inputs, position).shape
-        size, columns = given.numel(), shape[-1:].numel()
-        row = size // max(shape[:1].numel(), 1) if position in whole else 0
-        aligned = _ALIGNED_BYTES // given.element_size()
-        step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
-        start = step * _below(random, max(size // step, 1))
-        memory[: size - start].copy_(given[start:])
-        memory[size - start :].copy_(given[:start])
-    return found
+    def copies(self, inputs: Inputs) -> Inputs:
+        """Return inputs with copies of those that change."""
+        return tuple(copied(value) if n in self.positions else value for n, value in enumerate(inputs))
 
 
 def _below(random: Random, limit: int) -> int:
     return random.getrandbits(64) % limit
-
-
-def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
-    return tuple(copied(value) if n in positions else value for n, value in enumerate(inputs))
 
 
 def _memory(inputs: Inputs, position: int) -> Tensor:
@@ -150,22 +147,20 @@ class InputSets:
     def __init__(
         self,
         sets: Sequence[Inputs],
-        positions: Sequence[int] = (),
-        how: How = How(),  # noqa: B008 - cannot be changed
+        changes: InputChanges = InputChanges(),  # noqa: B008 - cannot be changed
         *,
         overwritten: Sequence[int] = (),
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
-        self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._prepare, self._how, self._turns = prepare, how, how.turn
+        self._sets, self._changes, self._overwritten, self._prepare = sets, changes, overwritten, prepare
         self.repeatable = not overwritten
         """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self._originals = [_copies(one, positions) for one in sets] if how.turn and not overwritten else []
+        self._originals = [changes.copies(one) for one in sets] if changes.rotate and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
-        self.copies = COPIES_PER_TURN * len(positions)
+        self.copies = COPIES_PER_TURN * len(changes.positions)
         """Copies on a GPU before each call."""
 
     def __len__(self) -> int:
@@ -185,11 +180,11 @@ class InputSets:
     @property
     def renews(self) -> bool:
         """Whether the operator makes the changed inputs."""
-        return self._how.renew is not None
+        return self._changes.renew is not None
 
     def renewed(self) -> Inputs:
         """Return new inputs, made as for a change, that no call gets."""
-        return turned(self._sets[0], self._positions, new_change(), self._how)
+        return self._changes.rotated(self._sets[0], new_change())
 
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
         """Make the arguments of the following ``count`` calls, if each gets its own; ``hot``: of the first set."""
@@ -201,7 +196,7 @@ class InputSets:
         """Return copies of a set, still empty where they change, and the arguments made of them."""
         copies = list(self._sets[which])
         for position in self._overwritten:
-            made = torch.empty_like if position in self._positions else torch.clone
+            made = torch.empty_like if position in self._changes.positions else torch.clone
             copies[position] = made(copies[position])
         return tuple(copies), self._prepare(*copies)
 
@@ -212,19 +207,20 @@ class InputSets:
 
     def changed(self, which: int, number: int) -> Inputs:
         """Return the arguments made of a set after this change."""
+        changes, own = self._changes, self._sets[which]
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
-            if self._turns:
-                turned(self._sets[which], self._positions, number, self._how, copies)
+            if changes.rotate:
+                changes.rotated(own, number, copies)
             else:
-                change(self._sets[which], self._positions, number)
-                for position in self._positions:
-                    Tensor.copy_(copies[position], self._sets[which][position])
+                changes.exchange(own, number)
+                for position in changes.positions:
+                    Tensor.copy_(copies[position], own[position])
             return arguments
         if not self._originals:
-            change(self._sets[which], self._positions, number)
+            changes.exchange(own, number)
         elif number:
-            turned(self._originals[which], self._positions, number, self._how, self._sets[which])
+            changes.rotated(self._originals[which], number, own)
         return self._prepared[which]
 
     def inputs(self, which: int) -> Inputs:
