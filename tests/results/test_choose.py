@@ -109,7 +109,7 @@ def test_implementations_without_a_significant_difference_are_named() -> None:
 
 
 CPU = Device(kind="cpu", name="CPU", slug="cpu")
-OTHER_GPU = {"read": 4402.0}
+THIS_GPU, OTHER_GPU = {"read": 4337.0}, {"read": 4402.0}
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,14 @@ OTHER_GPU = {"read": 4402.0}
 def test_a_difference_is_larger_on_a_cpu_and_between_separate_measurements(
     device: Device, difference: float, fast: dict[str, float], other: dict[str, float], ties: list[str]
 ) -> None:
-    def source(name: str, p50: float, ceilings: dict[str, float], front: FrontMatter) -> Source:
-        given: dict[str, Any] = {"wl": rms(64, 4096), "device": device}
-        given["ceilings"] = {"read": 4337.0} | ceilings
+    def source(name: str, p50: float, ceilings: dict[str, float]) -> Source:
+        about: dict[str, Any] = {"wl": rms(64, 4096), "device": device, "ceilings": ceilings or THIS_GPU}
         times = (p50 * exp(0.01 * number) for number in (-1, 0, 1))
-        records = [record(name, time, process=number, **given) for number, time in enumerate(times)]
-        return Source(records=records, front=front)
+        records = [record(name, time, process=number, **about) for number, time in enumerate(times)]
+        return Source(records=records, front=BASELINE if name == "torch" else None)
 
-    summary = summarize(
-        "rms_norm",
-        "",
-        [
-            source("torch", 0.4, {}, BASELINE),
-            source("fast", 0.2, fast, FrontMatter()),
-            source("other", 0.2 * exp(difference), other, FrontMatter()),
-        ],
-    )
+    times = {"torch": (0.4, {}), "fast": (0.2, fast), "other": (0.2 * exp(difference), other)}
+    summary = summarize("rms_norm", "", [source(name, *given) for name, given in times.items()])
     (found,) = nearest(summary, device.slug, {})
 
     choice = choose(found)
@@ -165,6 +157,27 @@ def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor() -> Non
     assert [one.workload.name for one in found] == ["rms_norm_R64_D4096", "rms_norm_R128_D4096"]
     assert {one.near for one in found} == {"hidden_dim 4096, 0.8×"}
     assert one.near == "hidden_dim 4096, 0.8×; rows 64, 2×"
+
+
+def test_a_workload_without_a_correct_result_is_not_chosen() -> None:
+    failed, good = rms(64, 4096), rms(32, 4096, batch=2)
+    out_of_memory = {"status": Status.OOM, "reason": "no memory"}
+    records = [record("torch", wl=failed, **out_of_memory), record("torch", 0.4, wl=good)]
+    summary = summarize("rms_norm", "", [Source(records=records, front=BASELINE)])
+
+    found = nearest(summary, H200, {"rows": 64, "hidden_dim": 4096})
+    found.append(Measurements({"rms_norm": summary}, H200).equal(norm(1).workload))
+
+    assert [one.workload.name for one in found] == [good["name"]] * 2
+
+
+def test_what_was_slower_or_failed_is_named() -> None:
+    failed = {name: {"status": Status(name), "reason": "it is"} for name in ("oom", "invalid", "unsupported")}
+    times = {"torch": 0.4, "fast": 0.2, "slow": 0.8, **failed}
+
+    avoid = chosen(summary_of("rms_norm", rms(64, 4096), **times), hidden_dim=4096).avoid
+
+    assert avoid.keys() == {"slow", "oom"}
 
 
 def test_words_and_types_are_never_near() -> None:
@@ -245,6 +258,13 @@ def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_t
     assert found.prediction.speedup_low < 5.2 / 2.2 < found.prediction.speedup_high
     assert [task.share for task in found.tasks] == pytest.approx([4 / 5.2, 1.2 / 5.2])
     assert found.effect == ["rms_norm/mine", "activation/other"]
+
+
+def test_the_baseline_is_not_worth_an_effect_where_it_is_the_fastest() -> None:
+    summaries = {"rms_norm": summary_of("rms_norm", rms(64, 4096), torch=0.2, mine=0.4)}
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[norm(10)])
+
+    assert choose_for_phase(phase, Measurements(summaries, H200)).effect == []
 
 
 def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
@@ -337,3 +357,7 @@ def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() 
     assert share.share == pytest.approx(share.ms / prediction.ms)
     assert ("llama-3.1-8b", "prefill-2048") not in shares
     assert found[other] == []
+    both = summary_of("rms_norm", work["rms_norm"], rms(1, 4096), torch=0.01, mine=0.005)
+    less = [one.share for one in model_shares({"rms_norm": both}, {row: -0.001})[row]]
+    assert less == sorted(less)
+    assert less[0] < less[-1] < 0
