@@ -17,7 +17,7 @@ from kernels_bench_tools.records.codec import write_records
 from kernels_bench_tools.records.record import Flag, HubKernel, Record, Status
 from kernels_bench_tools.records.summary import CauseKind, ChangeKind, DeviceSummary, Row
 from kernels_bench_tools.results.history.causes import RowName, measurement_of, points_of, rows_of
-from kernels_bench_tools.results.history.changes import Step, decide_changes
+from kernels_bench_tools.results.history.changes import Step, compare_rows, decide_changes
 from kernels_bench_tools.results.history.states import read_history, read_report, record_paths
 from kernels_bench_tools.results.history.timeline import History
 
@@ -126,7 +126,7 @@ def test_the_noise_of_a_row_is_the_95_percent_quantile_of_its_latest_20_differen
     percents = [50, -19, 25, *range(1, 19)]
     times = [[time * (1 + percent / 100) for time in THEN] for percent in percents]
     quiet = [step(rows("r1", *THEN), rows("r2", *after)) for after in times]
-    change = step(rows("r3", *THEN), rows("r4", *SLOWER, code_digest="c2"))
+    change = step(rows("r2", *THEN), rows("r3", *SLOWER, code_digest="c2"))  # from where they ended
 
     decide_changes([change], quiet)
 
@@ -143,8 +143,20 @@ def test_a_row_that_fails_now_or_passes_now_is_a_change_without_times(failed_bef
     assert found.kind is kind
 
 
-def test_rows_of_a_busy_machine_have_no_verdict():
+def test_a_row_that_is_wrong_now_is_a_change_although_its_times_are_the_same():
+    good = rows("r1", *THEN)
+    wrong = [replace(one, status=Status.INCORRECT, ok=False) for one in good]
+    sides = ({step(good, one).row: step(good, one).after} for one in (good, wrong))
+
+    (found,) = compare_rows(*sides, [])
+
+    assert found.kind is ChangeKind.FAILS
+
+
+def test_rows_of_a_busy_machine_have_no_verdict_unless_they_fail():
     busy = [replace(one, flags=[Flag.DISTURBED]) for one in rows("r2", *SLOWER)]
+    (failed,) = decide_changes([step(rows("r1", *THEN), with_status(busy, status=Status.OOM))])
+    assert failed.kind is ChangeKind.FAILS
 
     found = decide_changes([step(rows("r1", *THEN), busy), step(busy, busy), step(busy, rows("r3", *THEN))])
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from devices import EPYC
+from devices import EPYC, H200
 from made_records import SHAPES, record
 from msgspec.structs import replace
 
@@ -82,6 +82,19 @@ def test_over_all_workloads_it_is_the_geometric_mean_of_those_that_both_passed()
     assert [ratio.value and round(ratio.value, 9) for ratio in found["one", "two"].ratios] == [2.0, 8.0, None]
     assert round(found["one", "two"].overall.value, 9) == 4.0
     assert found["one", "two"].overall.verdict is Verdict.FASTER
+
+
+@pytest.mark.parametrize(("device", "verdict"), [(H200, Verdict.FASTER), (EPYC, Verdict.AMBIGUOUS)])
+def test_on_a_cpu_a_verdict_needs_a_wider_interval_over_all_workloads_too(device, verdict):
+    """Of processes whose ratios differ by 1 %: 0.025 are significant, on a CPU 0.040."""
+
+    def uneven(name: str, *times: float) -> Source:
+        records = [record(name, time, process=at, device=device) for at, time in enumerate(times)]
+        return Source(records=records, front=FrontMatter(baseline=name == "base"))
+
+    (pair,) = pairs(uneven("base", 0.1, 0.1, 0.1), uneven("slow", 0.102, 0.103, 0.104)).values()
+
+    assert (pair.ratios[0].verdict, pair.overall.verdict) == (verdict, verdict)
 
 
 def test_seen_from_the_other_side_ratio_interval_and_verdict_are_reversed():

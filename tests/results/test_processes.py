@@ -8,11 +8,12 @@ from kernels_bench_tools.records.record import (
     Failure,
     Flag,
     Latency,
+    Roofline,
     Status,
 )
 from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.counted import Source
-from kernels_bench_tools.results.processes import by_workload, samples
+from kernels_bench_tools.results.processes import by_workload, merge, samples
 from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
@@ -118,6 +119,25 @@ def test_a_process_that_measured_nothing_removes_the_rank():
     (point,) = row.points
     assert (point.status, row.rank) == (Status.INVALID, None)
     assert point.reason == "wrote no op.jsonl (process 3 of 3)"
+
+
+@pytest.mark.parametrize(("ts", "count"), [("2026-01-01", 2), ("2026-01-03", 3)])
+def test_an_earlier_failure_without_a_workload_does_not_count(ts, count):
+    failed = record("a", None, status=Status.ERROR, process=2, wl={}, ts=ts)
+    measured = processes("a", [0.1, 0.1], ts="2026-01-02")
+
+    (of_workload,) = by_workload([failed, *measured])[0].values()
+
+    assert len(of_workload) == count
+
+
+def test_of_processes_the_middle_one_of_those_with_the_most_frequent_peak_is_shown():
+    ceilings = (("copy", 0.7), ("read", 0.9), ("copy", 0.5), ("copy", 0.6))
+    records = processes("a", [0.1] * 4)
+    for one, (name, fraction) in zip(records, ceilings, strict=True):
+        one.roofline = Roofline(ceiling=name, value=4300.0, fraction=fraction)
+
+    assert merge(records).roofline == records[3].roofline
 
 
 def test_refused_edge_cases_of_any_process_are_a_limitation():

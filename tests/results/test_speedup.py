@@ -10,7 +10,7 @@ from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
 from kernels_bench_tools.records.summary import Ratio, Verdict
 from kernels_bench_tools.results.processes import limitation_of
-from kernels_bench_tools.results.speedup import speedup_over
+from kernels_bench_tools.results.speedup import readings, speedup_over
 from kernels_bench_tools.results.summary import compare_records
 from kernels_bench_tools.stats import ratio_of, verdict_of
 
@@ -122,34 +122,46 @@ def test_the_reason_of_a_wrong_result_has_its_error():
     assert reason_of(judged) == "3 NaN"
 
 
-SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings": {"read": 4337.0}}
+SESSION = {
+    "sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]},
+    "ceilings": {"read": 4337.0, "matmul_bfloat16": 700.0},
+}
 
 
 @pytest.mark.parametrize(
-    ("readings", "verdict"),
+    ("fields", "verdict"),
     [
         (SESSION, Verdict.FASTER),
         # As much as within a session, and the sentinel after other workloads is another.
         ({"sentinels": {"copy": [0.5015, 0.5030]}, "ceilings": {"read": 4325.0}}, Verdict.FASTER),
         ({"sentinels": {"copy": [0.5044, 0.5080]}, "ceilings": {"read": 4337.0}}, Verdict.SEPARATE),
         ({"sentinels": {"copy": [0.5010, 0.5080]}, "ceilings": {"read": 4402.0}}, Verdict.SEPARATE),
+        ({"ceilings": {"matmul_bfloat16": 709.0}}, Verdict.FASTER),  # products vary more
+        ({"ceilings": {"matmul_bfloat16": 712.0}}, Verdict.SEPARATE),
         ({"sentinels": {"copy": [5e-324]}}, Verdict.SEPARATE),
         ({"sentinels": {"copy": [0.5010]}}, Verdict.FASTER),  # only what both have is compared
         ({"sentinels": {"null": [0.0010]}}, Verdict.FASTER),  # without readings, the same hour
     ],
 )
-def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(readings: dict[str, Any], verdict):
-    found = compared(record("fast", 0.1, **readings), record("base", 0.2, **SESSION))
+def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(fields: dict[str, Any], verdict):
+    found = compared(record("fast", 0.1, **fields), record("base", 0.2, **SESSION))
 
     assert (round(found.value, 9), found.verdict) == (2.0, verdict)
     # Between two runs, what runs differ by is added to the interval.
     assert (found.low < 2 / 1.025 and found.high > 2 * 1.025) == (verdict is Verdict.SEPARATE)
 
 
+def test_readings_are_medians_over_the_processes() -> None:
+    found = [record("a", 0.1, sentinels={"copy": [ms, 9.0], "null": [1.0]}) for ms in (0.50, 0.60, 0.51)]
+
+    assert readings(found) == {"sentinel copy": 0.51}
+
+
 @pytest.mark.parametrize(
     ("ts", "copy", "verdict"),
     [
-        ("2026-11-20T10:40:00Z", 20.0, Verdict.FASTER),
+        ("2026-11-20T11:00:00Z", 20.0, Verdict.FASTER),
+        ("2026-11-20T11:00:01Z", 20.0, Verdict.SEPARATE),
         ("2026-11-21T10:00:00Z", 44.0, Verdict.FASTER),
         ("2026-11-21T10:00:00Z", 20.0, Verdict.SEPARATE),
         ("2026-11-21T10:00:00Z", None, Verdict.SEPARATE),
