@@ -106,6 +106,17 @@ def test_a_failed_cell_keeps_its_earlier_records(cell):
     assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
+def test_a_process_that_failed_keeps_its_reason(cell):
+    good, failed = source("mixed", [1.0], device=EPYC).records, source("mixed", device=EPYC).records
+    records = [*failed, msgspec.structs.replace(good[0], process=1)]
+    cell.need("mixed", records, status=Status.ERROR, reason="exit code 1")
+
+    (point,) = rows_of(cell.run())["mixed"].points
+
+    assert (point.status, point.processes) == (Status.ERROR, 2)
+    assert point.reason.startswith("RuntimeError: it broke")
+
+
 def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, capsys):
     good = source("good", [0.1]).records
     cell.file("nvidia-h200/good.jsonl", good)

@@ -4,10 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+from devices import H200
 from effect_records import effect_record
 
+from kernels_bench_tools.records.codec import write_records
+from kernels_bench_tools.records.record import Part
 from kernels_bench_tools.records.summary import Ratio
-from kernels_bench_tools.results.effects import EffectVerdict, effect_rows, read_effect, verdict_of_effect
+from kernels_bench_tools.results.effects import (
+    EffectVerdict,
+    breakdown_of,
+    effect_rows,
+    effects_by_device,
+    read_effect,
+    verdict_of_effect,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,6 +72,30 @@ def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> No
     assert row.predicted == pytest.approx(4 / 3)
     assert row.noise == pytest.approx(0.05, rel=0.1)
     assert row.verdict is EffectVerdict.OVER
+
+
+def test_phases_are_in_the_order_of_their_tokens_and_training_is_last(tmp_path: Path) -> None:
+    phases = ["prefill-2048", "prefill-8", "decode-1", "decode-32", "train-2048"]
+    file = tmp_path / H200.slug / "llama-3.2-1b" / "rms_norm--mine.jsonl"
+    write_records(file, [effect_record(phase=phase) for phase in sorted(phases)])
+    effect = read_effect(tmp_path, file)
+    assert effect
+
+    (device,) = effects_by_device([effect])
+
+    assert list(device.phases) == phases
+    assert not effect.has_other_code({"rms_norm/mine": {"x = 1"}})  # its records do not know theirs
+
+
+def test_a_device_does_not_wait_for_less_than_no_time() -> None:
+    times = {"device": 5.0, "eager": 4.0, "CUDA graph": 7.0}
+    parts = [Part(module="Linear", calls=1, ms=5.0)]
+    rows = effect_rows(effect_record(baseline_ms=ms, module=how, parts=parts) for how, ms in times.items())
+
+    found = breakdown_of(rows)
+
+    assert found
+    assert found.idle == {"eager": 0.0, "CUDA graph": 2.0}
 
 
 @pytest.mark.parametrize(

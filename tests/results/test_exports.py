@@ -2,14 +2,17 @@ import csv
 import io
 
 import pytest
+from builds import latency
 from made_records import record, source
+from msgspec.structs import replace
 
 from kernels_bench_tools.records.record import Flag, Quantities, Regime, Roofline, Status, Timing
 from kernels_bench_tools.records.summary import Point
 from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
+from kernels_bench_tools.results.imported import hf_payload, scores
 from kernels_bench_tools.results.metrics import LATENCY
-from kernels_bench_tools.results.summary import summarize
+from kernels_bench_tools.results.summary import Comparison, summarize
 
 SEED = (
     *("Implementation", "Impl ID", "Workload", "Batch", "Seq Length", "Hidden Dim", "Dtype"),
@@ -85,6 +88,29 @@ def test_what_is_known_of_a_row_has_columns():
     }
     assert line | columns == line
     assert line["Limitation"] in text_table(summarize("layer_norm", "", [Source(records=[made])]))
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, True), (2, True), (3, False), (4, False)])
+def test_a_table_says_that_there_were_too_few_processes_for_a_verdict(count, said):
+    records = [record("a", 0.1, process=number) for number in range(count)]
+
+    assert ("no verdict" in text_table(summarize("op", "Op", [Source(records=records)]))) is said
+
+
+def test_fast_p_is_the_share_of_speed_ups_above_p():
+    results = [Comparison(workload="w", status=Status.OK, speedup=value) for value in (1.0, 1.5, 2.0, 3.0)]
+    results.append(Comparison(workload="w", status=Status.INCORRECT))
+
+    (score,) = scores([("mine", one) for one in results])
+    assert score["fast"] == {"fast_0": 0.8, "fast_1": 0.6, "fast_2": 0.2}
+
+
+def test_a_result_is_verified_if_all_processes_were_right():
+    right = replace(record("mine", 0.1), lat_ms=latency(0.1))
+    wrong = replace(right, status=Status.INCORRECT, ok=False)
+
+    results = hf_payload({"a": [right, wrong], "b": [right, right]}, "x.py")["results"]
+    assert {one["workload"]: one["verified"] for one in results} == {"a": False, "b": True}
 
 
 def test_a_table_shows_ranks_medians_verdicts_and_reasons(field):

@@ -54,5 +54,7 @@ def test_summaries_are_read_from_the_last_build_while_their_records_are_the_same
     assert first["op"].devices[0].rows[0].points[0].p50_ms == 0.1
     assert found() == (first, 0)
     assert found("2") == (first, 1)
+    path.write_bytes(encode_record(record("x", 0.2, op="op")))  # as many bytes
+    assert found("2")[0]["op"].devices[0].rows[0].points[0].p50_ms == 0.2
     path.write_bytes(encode_record(record("x", 0.25, op="op")))
     assert found("2")[0]["op"].devices[0].rows[0].points[0].p50_ms == 0.25

@@ -123,6 +123,16 @@ def test_each_device_with_a_record_has_a_table() -> None:
     assert rows[2]["Our Latency (ms)"] == ""
 
 
+def test_a_row_has_the_fewer_processes_and_a_backward_pass_none() -> None:
+    found = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    for row in found.devices[0].rows:
+        row.points[0].processes = 1 if row.baseline else 3
+
+    assert report(found).rows[0]["Processes"] == 1
+    found.devices[0].workloads[0].mode = "bwd"
+    assert report(found).rows == []
+
+
 @pytest.fixture
 def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
     """The needs of a suite's cell, which is where the test now is."""

@@ -303,6 +303,13 @@ def test_what_tools_write_without_a_gpu_is_no_name_of_one(gpu):
     assert device_of(old).kind == "cpu"
 
 
+def test_an_old_record_of_a_cpu_beside_a_gpu_is_of_the_cpu():
+    workload = {"name": "w", "device": "cpu:0"}
+    old = record("a", 0.1, device=None, env=Environment(gpu="NVIDIA L40S"), wl=workload)
+
+    assert device_of(old).kind == "cpu"
+
+
 def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_and_tags():
     shape = {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"}
     fields = {"env": Environment(gpu="NVIDIA L40S"), "tags": {"family": "torch-ln"}, "wl": shape}
