@@ -63,7 +63,7 @@ def test_without_peaks_there_is_a_regime_but_no_fraction() -> None:
     ("size", "ms", "flops", "dtype", "regime"),
     [
         (1e6, 4 * NULL_MS, 1, "bfloat16", Regime.LAUNCH),
-        (10e6, 0.01, 1, "bfloat16", Regime.L2),
+        (10e6, 5 * NULL_MS, 1, "bfloat16", Regime.L2),
         (60e6, 0.05, 1, "bfloat16", Regime.TRANSITION),
         (1e9, 0.5, 1, "bfloat16", Regime.HBM),
         # 790 TFLOP/s over 4270 GB/s: 185 FLOPs per byte.

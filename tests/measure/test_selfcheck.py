@@ -229,6 +229,14 @@ def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> Non
     assert "this interpreter has no torch" in done.stderr.splitlines()[-1]
 
 
+def test_the_worst_difference_from_ncu_may_be_below_it() -> None:
+    given = {"ci_low_us": 0.0, "ci_high_us": 0.0, "kernels": 1, "ncu_us": 11.0, "ncu_overhead_us": 1.0}
+    kernels = [KernelAgreement(name="", ours_us=us, **given) for us in (9.0, 10.5)]
+    found = SelfCheck(ts="", device=cpu_device(), env=Environment(), kernels=kernels)
+
+    assert found.worst == pytest.approx(0.1)
+
+
 def test_the_committed_self_checks_can_be_read() -> None:
     for file in (ROOT / "selfcheck").glob("*.json"):
         assert read_struct(file, SelfCheck).kernels

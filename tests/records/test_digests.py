@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.records.code import code_digest
+from kernels_bench_tools.records.code import code_digest, has_other_code
 from kernels_bench_tools.records.record import Provenance
 from kernels_bench_tools.records.request import CellContext
 
@@ -34,6 +34,11 @@ def test_an_operator_of_this_package_has_a_digest_and_one_of_a_cell_has_none(dig
     assert own.harness_digest
     assert digest_of("not_there").operator_digest == ""
     assert CellContext().provenance().harness_digest == ""
+
+
+def test_a_record_that_does_not_know_its_code_has_no_other_code() -> None:
+    assert has_other_code(Provenance(cell="a", code_digest=code_digest("x = 1")), {"a": "x = 2"})
+    assert not has_other_code(Provenance(cell="a"), {"a": "x = 2"})
 
 
 HEADER = '# /// script\n# dependencies = ["torch"]\n# ///\n'

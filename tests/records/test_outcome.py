@@ -4,8 +4,8 @@ import pytest
 from made_records import record as made_record
 
 from kernels_bench_tools.records.build import CellRun
-from kernels_bench_tools.records.outcome import cell_status, outcome_of
-from kernels_bench_tools.records.record import Flag, Record, Status
+from kernels_bench_tools.records.outcome import cell_status, outcome_of, reason_of
+from kernels_bench_tools.records.record import Failure, Flag, Record, Status
 
 
 def record(status: Status, workload: str = "w", process: int = 0, flags: tuple[Flag, ...] = ()) -> Record:
@@ -55,6 +55,16 @@ def test_a_disturbed_workload_is_not_wrong() -> None:
     found = outcome_of([record(Status.OK, flags=(Flag.DISTURBED,)), record(Status.OK, "v")])
 
     assert (found.workloads, found.disturbed) == ({Status.OK: 2}, 1)
+
+
+def test_of_several_reasons_to_reject_a_record_all_are_named() -> None:
+    flags = [Flag.STALE_OUTPUT, Flag.FALLBACK]
+    rejected = record(Status.REJECTED, flags=(*flags, Flag.DRIFT))
+    rejected.err = Failure(type="Rejected", msg=f"{flags[0].value}: the first was wrong")
+
+    named = {flag for flag in Flag if flag.label in reason_of(rejected)}
+
+    assert named == {*flags}
 
 
 def test_the_counts_of_a_cell_say_what_they_count() -> None:

@@ -246,6 +246,15 @@ def test_a_record_of_another_harness_needs_little(tmp_path, fields, p50):
     assert loaded.judged is Judged.NOT
 
 
+@pytest.mark.parametrize(("more", "reps"), [({}, 1), ({"raw_times": [0.4, 0.5, 0.6]}, 3), ({"reps": 9}, 9)])
+def test_a_time_of_another_harness_is_of_as_many_calls_as_it_has_samples(tmp_path, more, reps):
+    (tmp_path / "a.jsonl").write_text(json.dumps(FOREIGN | {"lat_ms": {"p50": 0.5, **more}}))
+
+    (loaded,) = read_records(tmp_path / "a.jsonl")
+
+    assert loaded.lat_ms.reps == reps
+
+
 NEAR = [
     ({"impl": None}, "it has no impl"),
     ({"wl": {"size": 4}}, "it has no wl.name"),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kernels_bench_tools.estimate import geometric_mean, geometric_mean_interval
+from kernels_bench_tools.estimate import Estimate, geometric_mean, geometric_mean_interval
 from kernels_bench_tools.stats import (
     drift,
     hierarchical_median,
@@ -102,6 +102,11 @@ def test_three_processes_suffice_to_detect_two_percent() -> None:
         found += ratio_interval(base, slower).high < 1
 
     assert found >= 0.95 * 400
+
+
+def test_an_interval_is_known_if_both_ends_are() -> None:
+    assert Estimate.of(1.0, 0.9, 1.1).ends == (0.9, 1.1)
+    assert Estimate.of(1.0, 0.9, None).ends == Estimate.of(1.0, None, 1.1).ends == (None, None)
 
 
 def test_five_samples_have_no_interval() -> None:
