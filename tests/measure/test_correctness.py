@@ -16,7 +16,12 @@ from kernels_bench_tools.measure.correctness.check import (
     check_calls,
 )
 from kernels_bench_tools.measure.correctness.compare import OutputComparison, OutputErrors
-from kernels_bench_tools.measure.correctness.errors import ErrorStats, WrongResultError
+from kernels_bench_tools.measure.correctness.errors import (
+    ErrorStats,
+    Expected,
+    WrongResultError,
+    measure_errors,
+)
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.records.record import Flag
 
@@ -175,8 +180,12 @@ def test_drawn_shapes_are_those_of_no_workload_for_which_the_operator_has_result
 
     assert check_calls(operator, workload, call, operator.inputs(workload, "cpu", 0)).ok
     assert len(shapes) == 2
+    known = [one.axes for ones in operator.workload_sets.values() for one in ones]
+    same = operator.smaller(workload).axes.items()
     for axes in shapes:
-        assert axes not in [one.axes for ones in operator.workload_sets.values() for one in ones]
+        changed = axes.items() - same
+        assert changed
+        assert not any(one[axis] == size for axis, size in changed for one in known)
         assert all(axes[axis] % (step or axes[axis]) == 0 for axis, step in operator.multiples.items())
         assert all(axes[axis] == workload.axes[axis] for axis, step in operator.multiples.items() if not step)
 
@@ -237,6 +246,24 @@ def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
     assert verdict.corr["error_over_baseline"] > 2
+
+
+def test_integers_differ_that_are_the_same_in_float64() -> None:
+    found = measure_errors(
+        torch.tensor([2**60, 2**60]), Expected(torch.tensor([2**60 + 1, 2**60])), rtol=0.0, least=1e-30
+    )
+
+    assert (found.absmax, found.beyond) == (1.0, 1)
+
+
+def test_an_edge_case_that_needs_too_much_memory_is_not_refused() -> None:
+    def greedy(x: Tensor, *rest: Any) -> Tensor:
+        if x.shape[-1] == 769:
+            raise MemoryError
+        return right(x, *rest)
+
+    with pytest.raises(MemoryError):
+        judge(greedy)
 
 
 @pytest.mark.parametrize(("elements", "lost"), [(1, False), (4, False), (64, True), (10_000, True)])

@@ -16,11 +16,12 @@ from torch.nn import Linear, functional
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import compare
 from kernels_bench_tools.measure.inputs import same_choice
 from kernels_bench_tools.measure.judge.candidate import TimedCalls
 from kernels_bench_tools.measure.judge.guard import Guard
 from kernels_bench_tools.measure.modes import in_mode, timed_function
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Tolerance, Workload
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
 WORKLOAD = Workload(name="smoke", axes={"n": 1}, dtype="float32")
@@ -403,6 +404,18 @@ def test_what_is_right_is_right_in_timed_calls(kind: str) -> None:
 
     assert trial.status in (Status.OK, Status.EXCEEDS_PHYSICS), trial.failure
     assert not {*trial.flags} & REJECTING
+
+
+@pytest.mark.parametrize(("error", "right"), [(1e-7, True), (1e-5, False)])
+def test_an_element_that_no_rounded_input_changes_may_have_roundings_of_others(
+    error: float, right: bool
+) -> None:
+    own = operator(normal((64,)), lambda x: 2 * x * (x > -1), tolerance=lambda _: Tolerance(1e-7, 1e-12))
+    (x,) = normal((64,))(WORKLOAD, "cpu", 0)
+
+    found = compare(2 * x * (x > -1) + error * (x <= -1), own, (x,)).worst.found
+
+    assert (found.beyond == 0) == right
 
 
 def test_one_of_two_outputs_in_the_memory_of_one_of_the_last_four_is_detected() -> None:
