@@ -136,6 +136,21 @@ def test_a_cell_that_changes_its_operator_has_no_result(workspace, change):
     assert workspace.result("layer_norm/impls/x.md").status != "invalid"
 
 
+def test_a_cell_that_removes_a_table_of_its_operator_has_no_result(workspace):
+    write_operators(workspace)
+    table = workspace.write("operators/_tables/sizes.json", "{}")
+    workspace.cell("op/impls/x.md", f"import os\nos.remove({str(table)!r})\n{WRITE}", MEASURING)
+    workspace.build("op")
+
+    assert workspace.result("op/impls/x.md").status == "invalid"
+
+
+def test_another_family_runs_a_cell_that_measures(operator):
+    operator.cell("op/impls/x.md", WRITE, MEASURING, "title: X\nfamily: mine")
+
+    assert operator.build().started == [X, C]
+
+
 def test_a_failed_cell_is_cached_and_runs_again_on_request(workspace, tmp_path):
     flag = tmp_path / "flag"
     workspace.cell("n.md", f"import os\nprint('tried')\nassert os.path.exists({str(flag)!r}), 'no flag'")

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.run.cache.key import source_files
 from kernels_bench_tools.run.cache.store import CellCache, DamagedEntryError, StoredResult, read_entry
 from kernels_bench_tools.run.environment.base import ignore_folder
 
@@ -59,6 +61,29 @@ def test_a_flaw_is_named(tmp_path, damage, flaw):
 
     with pytest.raises(DamagedEntryError, match=flaw):
         read_entry(entry)
+
+
+def test_results_are_removed_only_while_they_are_more_than_the_limit(tmp_path):
+    os.utime(store(tmp_path), (1, 1))
+    cache = CellCache(tmp_path)
+    cache.remember(CellName("n.md", "a"), cache.find(KEY))
+    (entry,) = cache.entries()
+    cache.forget_all_but([])
+
+    assert entry.used > 1
+    assert cache.prune(entry.size) == []
+    assert [one.key for one in cache.prune(entry.size - 1)] == [KEY]
+
+
+def test_what_a_build_of_a_package_writes_is_not_its_source(tmp_path):
+    names = ("own.py", "sub/own.txt", "site/x", "build/x", "dist/x.whl", "x.egg-info/x", ".venv/x")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    found = {path.relative_to(tmp_path).as_posix() for path in source_files(tmp_path)}
+
+    assert found == {*names[:2]}
 
 
 def test_an_entry_of_another_version_is_absent_not_damaged(tmp_path):
