@@ -1,4 +1,4 @@
-"""Each layer imports only the layers below it."""
+"""Each layer imports only the layers below it. ``python tests/test_layers.py`` prints the table of CONTRIBUTING.md."""
 
 import ast
 import subprocess
@@ -63,6 +63,21 @@ FORBIDDEN = {
     "CLI": {"torch", "triton", "kernels"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layers_table() -> list[str]:
+    """Return the lines of the table of layers in CONTRIBUTING.md."""
+    lines = ["| layer | modules | imports | never imports |", "|---|---|---|---|"]
+    others = {module_parts(path)[0]: "FACTS" for path in MODULES if module_parts(path)}
+    for layer, imported in MAY_IMPORT.items():
+        paths = [name.replace(".", "/") for name, of in (others | LAYERS).items() if of == layer]
+        modules = [f"`{path}/`" if (PACKAGE / path).is_dir() else f"`{path}.py`" for path in sorted(paths)]
+        never = [f"`{name}`" for name in sorted(FORBIDDEN[layer] - COMMAND)]
+        if FORBIDDEN[layer] >= COMMAND:
+            never.append("packages of the command")
+        cells = map(", ".join, (modules, sorted(imported), never))
+        lines.append(f"| {layer} | {' | '.join(cells)} |")
+    return lines
 
 
 def layer_of(parts: tuple[str, ...]) -> str:
@@ -130,3 +145,13 @@ def test_all_layers_except_measure_import_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_layers_in_contributing_is_the_one_that_is_enforced() -> None:
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    assert "\n".join(layers_table()) in text, "python tests/test_layers.py prints it"
+
+
+if __name__ == "__main__":
+    print(*layers_table(), sep="\n")
