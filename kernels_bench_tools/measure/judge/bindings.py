@@ -19,7 +19,7 @@ _KINDS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, pr
 _OURS = "kernels_bench_tools"
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
 _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 """Child processes with one of these in their command line are the harness's own or torch.compile's."""
 # Otherwise the compiler's pool of processes starts a thread a while after a call has compiled, which looks like the call's.
@@ -90,9 +90,11 @@ def take_snapshot() -> Snapshot:
     threads = {
         ident: counts.get(ident, 0 if ident in _EARLIER_THREADS else None) for ident in _current_frames()
     }
-    pids = {int(word) for path in _TASKS.glob("*/children") for word in _read(path).split()}
-    commands = {pid: _read(Path(f"/proc/{pid}/cmdline")) for pid in pids}
-    own = _read(Path("/proc/self/cmdline"))  # a fork's, too
+    # Path.glob takes four times as long.
+    tasks = os.listdir(_TASKS) if os.path.isdir(_TASKS) else []  # noqa: PTH112, PTH208
+    pids = {int(word) for task in tasks for word in _read(f"{_TASKS}/{task}/children").split()}
+    commands = {pid: _read(f"/proc/{pid}/cmdline") for pid in pids}
+    own = _read("/proc/self/cmdline")  # a fork's, too
     children = frozenset(
         pid
         for pid, command in commands.items()  # empty if it has ended
@@ -152,12 +154,13 @@ def _name(ident: int) -> str:
 
 
 def _timeslices(task: int | None) -> int:
-    fields = _read(_TASKS / str(task) / "schedstat").split()
+    fields = _read(f"{_TASKS}/{task}/schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a third of the time of Path
+            return file.read()
     except OSError:  # it has ended, or the system has no such file
         return ""
