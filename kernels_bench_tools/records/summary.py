@@ -37,18 +37,18 @@ class Verdict(Labelled):
     """How an implementation compares with the baseline, given the interval of the speed-up."""
 
     BASELINE = "baseline"
-    FASTER = "faster", "", "the interval of the speed-up excludes 1, and the difference is at least 0.5 %"
-    SLOWER = "slower", "", "the interval of the speed-up excludes 1, and the difference is at least 0.5 %"
+    FASTER = "faster", "", "the interval of the speed-up is above 1, and the difference is at least 0.5 %"
+    SLOWER = "slower", "", "the interval of the speed-up is below 1, and the difference is at least 0.5 %"
     SAME = "same", "", "the whole interval is within 2 % of 1"
-    AMBIGUOUS = "ambiguous", "", "none of the others: more samples are needed"
+    AMBIGUOUS = "ambiguous", "", "the interval is too wide for these, or the two were timed differently"
     SEPARATE = (
         "separate",
         "measured separately",
-        "at another time, when the device may have had another speed",
+        "not in one session: the device may have run at another speed",
     )
     FEW_PROCESSES = "few_processes", "no verdict", "one of the two was measured in fewer than three processes"
     """Its interval lacks the variation between processes."""
-    NONE = "none", "not comparable", "one of the two has no correct time"
+    NONE = "none", "not comparable", "one of the two has no valid time"
 
     @classmethod
     def _missing_(cls, value: object) -> Verdict | None:
@@ -60,11 +60,11 @@ class CauseKind(Labelled):
     """What differs between two measurements, the most likely cause of another time first."""
 
     CODE = "code", "", "the code of the implementation's cell"
-    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, or a package or a build with kernels"
+    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, a package with kernels, or a Hub build"
     OPERATOR = "operator", "", "the operator's module, or the shapes of the workload"
-    HARNESS = "harness", "", "what measures: its version, its modules, the timer"
-    DEVICE = "device", "", "sentinels or measured peaks are apart: another card, or other clocks"
-    NOTHING = "nothing", "nothing changed", "none of these, as far as both records tell"
+    HARNESS = "harness", "", "the harness: its version, the modules that measure, the timer"
+    DEVICE = "device", "", "sentinels or measured peaks differ: another GPU, or other clocks"
+    NOTHING = "nothing", "no known difference", "none of these differs between the two records"
 
 
 class ChangeKind(Labelled):
@@ -78,7 +78,7 @@ class ChangeKind(Labelled):
     GONE = "gone"
     SAME = "same", "no change"
     UNSURE = "unsure", "no verdict"
-    STALE = "stale", "stale", "its code changed, and it was not measured again"
+    STALE = "stale", "stale", "its code has changed since it was measured"
 
 
 class WorkloadSummary(msgspec.Struct, kw_only=True):

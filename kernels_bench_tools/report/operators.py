@@ -304,7 +304,7 @@ def unknown_names(
         otherwise = f"One of {abbreviated(known)}" if known else ""
         for name in _split(names) if kind == OPERATORS else [names.strip()]:
             if name not in known:
-                what = f"![{kind}: …] names {name!r}, which is no {kind.removesuffix('s')} of this project"
+                what = f"![{kind}: …] names {name!r}, but this project has no such {kind.removesuffix('s')}"
                 yield NotebookError(where, what, "", did_you_mean(name, known, otherwise))
 
 

@@ -36,10 +36,10 @@ class EffectVerdict(Labelled):
     CONFIRMED = "confirmed", "faster, as predicted"
     SHORT = "short", "faster, less than predicted"
     OVER = "over", "faster, more than predicted"
-    FASTER = "faster", "", "Faster; for a single kernel nothing is predicted."
-    BELOW_NOISE = "below_noise", "below noise", "Not distinguishable from no change."
+    FASTER = "faster", "", "Faster; there is no prediction for a single kernel."
+    BELOW_NOISE = "below_noise", "below noise", "The interval contains 1, or the difference is below noise."
     REGRESSED = "regressed", "slower"
-    NONE = "none", "no verdict", "Measured in too few processes."
+    NONE = "none", "no verdict", "Measured in fewer than three processes."
 
 
 class EffectRow(msgspec.Struct, kw_only=True):

@@ -238,7 +238,7 @@ LATENCY = Metric(
     ranking=False,
     description="The median time of one call with cold caches, over several processes; the band is its 95 % interval. "
     "Lines connect correct results only. A failed workload is a cross on the axis, and the legend marks implementations "
-    "that passed none.",
+    "that passed none of them.",
 )
 SPEEDUP = Metric(
     *("speedup", "Speed-up", "x", "higher", None, "speedup"),
@@ -280,13 +280,13 @@ FRACTION = Metric(
     text=_fraction_text,
     csv="Fraction of Ceiling (1)",
     description="The rate divided by the measured peak that bounds the call: memory at the same mix of reads and writes, or "
-    "a matmul of the same type. At 1, only less work is faster.",
+    "a matmul of the same type. At 1, a call can be faster only by doing less work.",
 )
 
 HOST_SUBMIT = _beside(
     *("host_submit", "Host submit", "Host Submit (ms)"),
     "The time that the calling thread needs to submit one call while the device is busy: median over several "
-    "processes, with its 95 % interval. Calls that take less time on the device than this leave the device idle.",
+    "processes, with its 95 % interval. If a call takes less time on the device, the device idles between calls.",
 )
 END_TO_END = _beside(
     *("e2e", "End to end", "End to End (ms)"),
@@ -296,12 +296,12 @@ END_TO_END = _beside(
 BACK_TO_BACK = _beside(
     *("back_to_back", "Back to back", "Back to Back (ms)"),
     "The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
-    "is by the clock of the process that judges, and contains about 1 us between two kernels.",
+    "is measured with the judge's clock and includes about 1 us between successive kernels.",
 )
 SUSTAINED = _beside(
     *("sustained", "Sustained", "Sustained (ms)"),
-    "The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: what a "
-    "loaded device, whose clocks are lower, takes for it. The host's time is in it where that is longer.",
+    "The steady-state time of a call in a series of calls without pauses, with rotated inputs. Under this load the device "
+    "runs at lower clocks. If the host takes longer than the device, it is the host's time.",
 )
 ENERGY = Metric(
     *("joules", "Energy of a call", "J", "lower"),
@@ -310,7 +310,7 @@ ENERGY = Metric(
     file=False,
     csv="Energy (J)",
     ranking=False,
-    description="What the GPU's energy counter says for one of the sustained calls, all of the board included.",
+    description="Energy of one sustained call by the GPU's energy counter, which includes the whole board.",
 )
 
 METRICS: tuple[Metric, ...] = (

@@ -102,11 +102,11 @@ def _difference(record: Record, workload: WorkloadSummary | None) -> str:
         names = [*workload.axes, *(name for name in own.axes if name not in workload.axes)]
         pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in names}
     differing = [
-        f"{name} {_word(ours)} instead of {_word(theirs)}"
+        f"{name}={_word(ours)}, expected {_word(theirs)}"
         for name, (ours, theirs) in pairs.items()
         if ours != theirs and (name != "dtype" or (ours and theirs))
     ]
-    return f"its workload {workload.name} is another one: {', '.join(differing)}" if differing else ""
+    return f"workload {workload.name} differs: {'; '.join(differing)}" if differing else ""
 
 
 def _word(value: object) -> str:

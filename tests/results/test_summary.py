@@ -194,10 +194,10 @@ def test_the_gpu_with_most_records_comes_first_then_others_then_cpus():
 
 
 OTHER_WORKLOADS = [
-    ({"hidden_dim": 64}, "hidden_dim 64 instead of 4096"),
-    ({"dtype": "float32"}, "dtype float32 instead of bfloat16"),
-    ({"seq_len": "2048"}, "seq_len 2048 instead of 2048"),
-    ({"causal": True}, "causal True instead of none"),
+    ({"hidden_dim": 64}, "hidden_dim=64, expected 4096"),
+    ({"dtype": "float32"}, "dtype=float32, expected bfloat16"),
+    ({"seq_len": "2048"}, "seq_len=2048, expected 2048"),
+    ({"causal": True}, "causal=True, expected none"),
 ]
 
 
