@@ -462,7 +462,7 @@ const setUpKey = row => {
   picture.append(...all("path", mark.closest(".legend-label")).filter(path => !path.closest("defs")).map(path => path.cloneNode()), shape);
   button.type = "button";
   button.className = "swatch";
-  button.title = "Show or hide the line; Shift or double click: it alone";
+  button.title = "Show or hide the line; Shift or double-click: show only this line";
   button.setAttribute("aria-label", `Line of ${row.querySelector("th").textContent.trim()}`);
   button.append(picture);
   row.querySelector("th").prepend(button);
