@@ -25,8 +25,9 @@ def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(ope
     for part in page.locator(".switches :is(label > span, select, input[type=search])").all():
         box = part.bounding_box()
         assert 0 <= box["x"] <= 380 - box["width"], part.text_content()
-    page.locator("input[name=metric]").last.check(force=True)
-    expect(page.locator("svg.panel").first).not_to_have_attribute("data-chart", "latency")
+    metric = page.locator("input[name=metric]").last
+    metric.check(force=True)
+    expect(page.locator(f'svg.panel[data-chart="{metric.get_attribute("value")}"]').first).to_be_attached()
 
     assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
