@@ -37,8 +37,8 @@ from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.summary import Comparison
-from kernels_bench_tools.run.logs import public
-from kernels_bench_tools.run.process.run import Exit, Processes, Stop
+from kernels_bench_tools.run.logs import Logs, public
+from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import slugify
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
@@ -369,15 +369,13 @@ def _run(folder: Path, request: ProblemRequest, file: Path, context: CellContext
     write_struct(folder / "context.json", context)
     write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
     variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
-    return Processes().run(
-        python_command("-m", _MODULE, str(folder / "request.json")),
+    start = Start(
+        command=python_command("-m", _MODULE, str(folder / "request.json")),
         folder=folder,
         variables=variables,
-        stdout=folder / "stdout",
-        stderr=folder / "stderr",
-        timeout=timeout,
-        marker=(CONTEXT_VARIABLE, variables[CONTEXT_VARIABLE]),
+        marker=f"{CONTEXT_VARIABLE}={variables[CONTEXT_VARIABLE]}",
     )
+    return Processes().run(start, Limits(timeout), Logs(folder / "stderr"))
 
 
 def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:

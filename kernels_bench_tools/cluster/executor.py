@@ -35,7 +35,7 @@ from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.run.cache.store import RESULT, StoredResult
-from kernels_bench_tools.run.cell import CellTask, finish, outdated
+from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
@@ -128,7 +128,7 @@ class ClusterExecutor:
             }
             for name, change in changes.items():
                 task = waiting.pop(name)
-                results[task.node.name] = outdated(task, f"{change} since this build began")
+                results[task.node.name] = task.outdated_result(f"{change} since this build began")
             if changes:
                 continue
             attempt = self._attempts[shipment.attempt] = _Attempt(group)
@@ -147,7 +147,7 @@ class ClusterExecutor:
                     raise ProjectError(where, "was lost again and again before a cell ran") from None
                 task = waiting.pop(attempt.cell)
                 failure = Failure(type="WorkerLost", msg="its worker was lost each time while it ran")
-                results[task.node.name] = finish(task, Status.CRASHED, failure, transient=True)
+                results[task.node.name] = task.result(Status.CRASHED, failure, transient=True)
             finally:
                 del self._attempts[shipment.attempt]
         return results

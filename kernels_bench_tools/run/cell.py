@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.measure.judge.messages import Ended
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
@@ -35,10 +36,6 @@ DEFAULT_TIMEOUT_SECONDS = 900
 autotuning; with much more, one cell that hangs would hold a device for most of a build."""
 GONE = "its result was removed or changed while this build ran"
 _LISTED_REFUSALS = 10
-_RUN = "run_benchmark"
-"""In the code of cells whose files can only be records."""
-FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-"""Signals of other processes: of a user, or of a system without memory."""
 _COMPLETE_MESSAGES = {"Flood", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
 """Failures whose message needs no type before it."""
 
@@ -71,6 +68,50 @@ class CellTask:
     @property
     def cell(self) -> Cell:
         return self.node.cell
+
+    @property
+    def script(self) -> Path:
+        return self.node.notebook.script_path(self.cell)
+
+    @property
+    def timeout(self) -> int:
+        return self.cell.timeout or DEFAULT_TIMEOUT_SECONDS
+
+    def result(
+        self,
+        status: Status,
+        failure: Failure | None = None,
+        *,
+        end: Exit | None = None,
+        transient: bool = False,
+    ) -> StoredResult:
+        """Return the result of the cell; a failure, without what is private, is added to the records of a cell that measures.
+
+        ``end`` is that of its process, if it had one. ``transient`` is whether it failed for a reason outside of the cell.
+        """
+        failure = failure and Failure(type=failure.type, msg=public(failure.msg))
+        if failure is not None and self.cell.measures:
+            add_failure(self.draft.artifacts, self.cell.outputs, self.context, self.device, status, failure)
+        reason = failure.msg if failure else ""
+        if failure and status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
+            reason = f"{failure.type}: {reason}" if reason else failure.type
+        return StoredResult(
+            cell=str(self.node.name),
+            status=status,
+            reason=reason,
+            seconds=round(end.seconds, 3) if end else 0.0,
+            exit_code=end.code if end else None,
+            transient=transient,
+        )
+
+    def result_without_environment(self, prepared: Prepared) -> StoredResult:
+        failure = Failure(type="Resolution", msg=prepared.reason)
+        return self.result(Status.ERROR, failure, transient=not prepared.unsolvable)
+
+    def outdated_result(self, change: str) -> StoredResult:
+        """Return that the cell has no result although it may have run: what it ran with has changed."""
+        failure = Failure(type="Invalid", msg=f"{change}, so it has no result. Build again to run it")
+        return self.result(Status.INVALID, failure, transient=True)
 
 
 def write_inputs(folder: Path, project: Project, task: CellTask, judge: str = "") -> dict[str, str]:
@@ -132,109 +173,90 @@ def _stem_key(notebook: str) -> str:
     return environment_key(notebook.rpartition("/")[2].removesuffix(".md"))
 
 
-def conclude(
-    task: CellTask, end: Exit, collected: Collected, *, transient: bool, note: Callable[[str], None]
+def calls_harness(cell: Cell) -> bool:
+    """Return whether a measuring cell calls this package's ``run_benchmark``; other harnesses' have that name, too."""
+    return cell.measures and "kernels_bench_tools" in cell.code and "run_benchmark" in cell.code
+
+
+def process_result(
+    task: CellTask,
+    end: Exit,
+    ended: Ended,
+    collected: Collected,
+    *,
+    transient: bool,
+    note: Callable[[str], None],
 ) -> StoredResult:
     """Return the result of a cell whose process has ended; ``transient`` is whether something outside ended it.
 
     ``note`` is called for lines of its files that are meant as records and are none.
     """
-    notes: list[str] = []
-    if end.code or end.stop:
-        status, failure = failed_status(task, end)
-    else:
-        status, failure = Status.OK, None
-        plain = not calls_harness(task.cell)
-        empty = plain and not is_implementation(task.context.origin.notebook)
-        wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty, notes=notes)
-        if wrong.startswith("wrote no ") and collected.others:
-            wrong += f", but {collected.others[0]}, which outputs= does not name"
-        gone = [name for name in collected.refused if name[1:-1] in collected.missing]
-        if gone:
-            wrong = f"did not keep {gone[0]}: {collected.refused[gone[0]]}"
-        elif collected.missing:
-            wrong = wrong or f"did not write {', '.join(collected.missing)}"
-        if wrong := collected.excess or wrong:
-            status, failure = Status.INVALID, Failure(type="Invalid", msg=wrong)
+    status, failure, notes = ended.status, ended.failure, list[str]()
+    if failure is None and (flaw := _flaw_of_outputs(task, collected, notes)):
+        status, failure = Status.INVALID, Failure(type="Invalid", msg=flaw)
     if notes and not task.context.process:
         others = f" ({plural(len(notes) - 1, 'more line')} in its log)" if notes[1:] else ""
         note(f"{task.node.name}: {notes[0]}{others}")
     lines = [f"kbt: did not keep {name}: {why}\n" for name, why in collected.refused.items()]
-    lines += [f"kbt: {one}\n" for one in notes]
+    lines += [f"kbt: {line}\n" for line in notes]
     if lines[_LISTED_REFUSALS:]:
         lines[_LISTED_REFUSALS:] = [f"kbt: {len(lines) - _LISTED_REFUSALS} more\n"]
     if lines:
         with task.draft.stderr.open("ab") as file:
             file.write("".join(lines).encode())
     transient = transient or (failure is not None and is_disk_full(failure))
-    return finish(task, status, failure, seconds=end.seconds, exit_code=end.code, transient=transient)
+    return task.result(status, failure, end=end, transient=transient)
 
 
-def calls_harness(cell: Cell) -> bool:
-    """Return whether a measuring cell calls this package's ``run_benchmark``; other harnesses' have that name, too."""
-    return cell.measures and "kernels_bench_tools" in cell.code and _RUN in cell.code
+def _flaw_of_outputs(task: CellTask, collected: Collected, notes: list[str]) -> str:
+    """Return what is wrong with the files of a cell that succeeded; empty if nothing is. For ``notes`` see :func:`check_records`."""
+    plain = not calls_harness(task.cell)
+    empty = plain and not is_implementation(task.context.origin.notebook)
+    flaw = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty, notes=notes)
+    refused = next((name for name in collected.refused if name[1:-1] in collected.missing), "")
+    if collected.excess:
+        return collected.excess
+    if refused:
+        return f"did not keep {refused}: {collected.refused[refused]}"
+    if flaw.startswith("wrote no ") and collected.others:
+        return f"{flaw}, but {collected.others[0]}, which outputs= does not name"
+    if collected.missing and not flaw:
+        return f"did not write {', '.join(collected.missing)}"
+    return flaw
 
 
-def finish(
-    task: CellTask,
-    status: Status,
-    failure: Failure | None = None,
-    *,
-    seconds: float = 0.0,
-    exit_code: int | None = None,
-    transient: bool = False,
-) -> StoredResult:
-    """Return the result of a cell; a failure, without what is private, is added to the records of a cell that measures.
-
-    ``transient`` is whether it failed for a reason outside of the cell.
-    """
-    failure = failure and Failure(type=failure.type, msg=public(failure.msg))
-    if failure is not None and task.cell.measures:
-        add_failure(task.draft.artifacts, task.cell.outputs, task.context, task.device, status, failure)
-    reason = failure.msg if failure else ""
-    if failure and status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
-        reason = f"{failure.type}: {reason}" if reason else failure.type
-    return StoredResult(
-        cell=str(task.node.name),
-        status=status,
-        reason=reason,
-        seconds=round(seconds, 3),
-        exit_code=exit_code,
-        transient=transient,
-    )
-
-
-def outdated(
-    task: CellTask, what: str, *, seconds: float = 0.0, exit_code: int | None = None
-) -> StoredResult:
-    """Return that a cell has no result although it may have run: ``what`` it ran with has changed."""
-    failure = Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
-    return finish(task, Status.INVALID, failure, seconds=seconds, exit_code=exit_code, transient=True)
-
-
-def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
-    """Return how a cell ended whose process failed or was ended."""
+def how_it_ended(task: CellTask, end: Exit) -> Ended:
+    """Return the status and the failure of a cell whose process has ended, by its exit and its logs."""
+    if not (end.code or end.stop):
+        return Ended()
     logs = (task.draft.stderr, task.draft.stdout)
-    if end.stop is Stop.TIMEOUT:
-        limit = task.cell.timeout or DEFAULT_TIMEOUT_SECONDS
-        return Status.TIMEOUT, _with_last_line("Timeout", f"did not end within {limit} s", logs)
-    if end.stop is Stop.OUTPUT:
-        return Status.ERROR, _with_last_line("Flood", f"printed more than {readable_size(LOG_LIMIT)}", logs)
-    if end.stop is Stop.MEMORY:
-        how = f"held {readable_size(end.memory)} of memory, more than it may"
-        return Status.OOM, _with_last_line("MemoryLimit", how, logs)
-    if end.code < 0 or end.code == 128 + signal.SIGKILL:
-        number = -end.code if end.code < 0 else signal.SIGKILL
-        name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
-        guess = " (out of memory?)" if name == "SIGKILL" else ""
-        failure = _with_last_line(name, f"killed by {name}{guess}", logs)
-        return (Status.OOM if is_out_of_memory(failure_from_log(logs[0])) else Status.CRASHED), failure
-    failure = failure_from_log(logs[0])
-    if not failure.type:
-        # The last line of a cell that wrote records is one of its results, no reason.
-        printed = () if any(task.draft.artifacts.rglob("*.jsonl")) else logs[1:]
-        failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_line(printed))
-    return (Status.OOM if is_out_of_memory(failure) else Status.ERROR), failure
+    if end.stop is not None:
+        status, kind, how = {
+            Stop.TIMEOUT: (Status.TIMEOUT, "Timeout", f"did not end within {task.timeout} s"),
+            Stop.OUTPUT: (Status.ERROR, "Flood", f"printed more than {readable_size(LOG_LIMIT)}"),
+            Stop.MEMORY: (
+                Status.OOM,
+                "MemoryLimit",
+                f"held {readable_size(end.memory)} of memory, more than it may",
+            ),
+        }[end.stop]
+        failure = _with_last_line(kind, how, logs)
+    elif end.code < 0 or end.signal_number == signal.SIGKILL:
+        kind = next(
+            (known.name for known in signal.Signals if known == end.signal_number),
+            f"signal {end.signal_number}",
+        )
+        guess = " (out of memory?)" if kind == "SIGKILL" else ""
+        failure = _with_last_line(kind, f"killed by {kind}{guess}", logs)
+        status = Status.OOM if is_out_of_memory(failure_from_log(logs[0])) else Status.CRASHED
+    else:
+        failure = failure_from_log(logs[0])
+        if not failure.type:
+            # The last line of a cell that wrote records is one of its results, no reason.
+            printed = () if any(task.draft.artifacts.rglob("*.jsonl")) else logs[1:]
+            failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_line(printed))
+        status = Status.OOM if is_out_of_memory(failure) else Status.ERROR
+    return Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
 
 
 def _with_last_line(kind: str, how: str, logs: tuple[Path, Path]) -> Failure:

@@ -17,9 +17,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
 
+from msgspec import structs
+
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.measure.judge.messages import Ended, Job
+from kernels_bench_tools.measure.judge.messages import Job
 from kernels_bench_tools.measure.judge.runner import (
+    STARTER,
     Judge,
     JudgedProcess,
     Turn,
@@ -37,14 +40,10 @@ from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE
 from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.run.cell import (
-    DEFAULT_TIMEOUT_SECONDS,
-    FROM_OUTSIDE,
     CellTask,
     calls_harness,
-    conclude,
-    failed_status,
-    finish,
-    outdated,
+    how_it_ended,
+    process_result,
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs
@@ -61,9 +60,9 @@ from kernels_bench_tools.run.environment.variables import (
     forwarded_variables,
 )
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.logs import hide_paths, public
+from kernels_bench_tools.run.logs import Logs, hide_paths, public
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes, wait_for
+from kernels_bench_tools.run.process.run import InterruptedBuildError, Limits, Processes, Start, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 
@@ -71,6 +70,8 @@ NOT_JUDGED = (
     "nobody judges its figures, since its environment has no torch, or another version of kernels-bench-tools than "
     "this one. For that: kbt upgrade --harness SOURCE"
 )
+_HOME, _SCRIPTS = "home", "cells"
+"""In the folder of a process: its home, and its script with the cells that it imports."""
 _FULL_BYTES = 2**16
 """Space in the folder for temporary files below which a cell's result is not final."""
 
@@ -184,7 +185,7 @@ class LocalExecutor:
 
     def _renew(self, task: CellTask) -> Prepared:
         """Return the environment of a cell; made again if its files have changed."""
-        prepared, script = task.prepared, task.node.notebook.script_path(task.cell)
+        prepared, script = task.prepared, task.script
         with self._lock:
             code = self._environment.script(task.cell)
             write_script(script, code, replace=True)
@@ -212,13 +213,12 @@ class LocalExecutor:
             task.draft.make()
             prepared = self._renew(task)
             if prepared.reason:
-                failure = Failure(type="Resolution", msg=prepared.reason)
-                return finish(task, Status.ERROR, failure, transient=not prepared.unsolvable)
+                return task.result_without_environment(prepared)
             slowed = self._processes.slowed()
             if changed := task.changed_input(False):
-                return outdated(task, f"{changed} since this build began")
+                return task.outdated_result(f"{changed} since this build began")
             with temporary_folder(reaper().folder) as folder:
-                result = self._run(task, prepared.python, folder, turn)
+                result = self._run_process(task, prepared.python, folder, turn)
             changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
                 changed = changed or "the cores or the priority of kbt were changed"
@@ -232,93 +232,83 @@ class LocalExecutor:
                 self._renew(task)
             remove_tree(task.draft.artifacts, task.draft.folder)
             task.draft.make()
-            what = public(f"{changed} while it ran", self._hidden)
-            return outdated(task, what, seconds=result.seconds, exit_code=result.exit_code)
+            outdated = task.outdated_result(public(f"{changed} while it ran", self._hidden))
+            return structs.replace(outdated, seconds=result.seconds, exit_code=result.exit_code)
         except (OSError, ProjectError) as error:
             if self._stopped.is_set():  # the process that judges has been ended
                 raise InterruptedBuildError from error
             task.draft.make()
             failure = Failure(type=type(error).__name__, msg=public(str(error), self._hidden))
-            return finish(task, Status.ERROR, failure, transient=True)
+            return task.result(Status.ERROR, failure, transient=True)
 
-    def _run(self, task: CellTask, python: str, folder: Path, turn: Turn | None) -> StoredResult:
-        work, home = folder / "work", folder / "home"
-        work.mkdir()
-        home.mkdir()
-        compiled = folder
-        if task.cell.measures:
-            compiled = cache_folder(COMPILED, task.key)
-            os.utime(compiled)  # its last use
+    def _run_process(self, task: CellTask, python: str, folder: Path, turn: Turn | None) -> StoredResult:
+        """Run the process of a cell in ``folder``, after a crash again for the workloads that are left; keep its files."""
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.request.effect is None
         judge = self._judge(python) if judged else None
         if judged and judge is None:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
-        inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
-        own = self._environment.variables(home)
-        if self._variables is not None:
-            worker = forwarded_variables(own)
-            own = {name: value for name, value in own.items() if name not in worker} | self._variables
         on_cpu = judge is not None and self.device.kind == "cpu"
-        if on_cpu and hasattr(os, "sched_getaffinity"):  # as many threads as cores are left to it
-            own.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
-        passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
-        variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
-        script, modules = task.node.notebook.script_path(task.cell), folder / "cells"
-        shown = self._project.relative(script.parent)
-        code = self._environment.script(task.cell)
-        script = write_process_script(modules, script.name, code, task.cell, python)
-        process = JudgedProcess(
-            turn,
-            judge,
-            Job(context=task.context, device=self._torch_device, token=token_hex()),
-            on_cpu=on_cpu,
-        )
-
-        append = transient = False
-        while True:  # after a crash again, for the workloads that are left
+        job = Job(context=task.context, device=self._torch_device, token=token_hex())
+        process = JudgedProcess(turn, judge, job, on_cpu=on_cpu)
+        start = self._start(task, python, folder, judge)
+        limits = Limits(task.timeout, task.policy.memory_limit)
+        scripts = self._project.relative(task.script.parent)
+        hidden = {start.folder: "", folder / _HOME: "~", folder / _SCRIPTS: scripts, **self._hidden}
+        logs = Logs(task.draft.stderr, task.draft.stdout, task.on_output, hidden, task.draft.make)
+        transient = False
+        while True:
             with process.opened() as stdin:
-                end = self._processes.run(
-                    [python, *process.start, str(script)],
-                    folder=work,
-                    variables=variables,
-                    stdout=task.draft.stdout,
-                    stderr=task.draft.stderr,
-                    timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
-                    marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
-                    watch=process.look,
-                    on_line=task.on_output,
-                    memory_limit=task.policy.memory_limit,
-                    append=append,
-                    stdin=stdin,
-                    waiting=process.waits,
-                    make_folder=task.draft.make,
-                )
-            number = -end.code if end.code < 0 else end.code - 128  # as shells report it
-            transient = transient or (end.stop is None and number in FROM_OUTSIDE)
-            ended = Ended()
-            if end.code or end.stop:
-                status, failure = failed_status(task, end)
-                ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
-            verdict, append = process.end(ended), True
-            if verdict is None or not verdict.more:
+                end = self._processes.run(replace(start, stdin=stdin), limits, logs, process.look)
+            transient = transient or end.from_outside
+            ended = how_it_ended(task, end)
+            written = process.end(ended)
+            if not written.more:
                 break
-        files = verdict.files if verdict else {}
         # What it could not write it may lack without an error.
         transient = transient or shutil.disk_usage(folder).free < _FULL_BYTES
+        artifacts = task.draft.artifacts
         try:
             collected = collect_outputs(
-                work, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files
+                start.folder, task.cell.outputs, artifacts, task.policy.artifact_limit, written.files
             )
         except OSError as error:  # usually a full disk; what was copied before is complete
             collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
             transient = True
-        records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
-        for log in (task.draft.stdout, task.draft.stderr, *records):
-            hide_paths(log, {work: "", home: "~", modules: shown, **self._hidden})
         if task.cell.measures:
-            mark_unjudged(task.draft.artifacts, files, task.context.process)
-        return conclude(task, end, collected, transient=transient, note=self._progress.note)
+            for records in artifacts.rglob("*.jsonl"):
+                hide_paths(records, hidden)
+            mark_unjudged(artifacts, written.files, task.context.process)
+        return process_result(task, end, ended, collected, transient=transient, note=self._progress.note)
+
+    def _start(self, task: CellTask, python: str, folder: Path, judge: Judge | None) -> Start:
+        """Write what the process of a cell reads into ``folder``; return what it is started with."""
+        work, home, compiled = folder / "work", folder / _HOME, folder
+        work.mkdir()
+        home.mkdir()
+        script = write_process_script(
+            folder / _SCRIPTS, task.script.name, self._environment.script(task.cell), task.cell, python
+        )
+        if task.cell.measures:
+            compiled = cache_folder(COMPILED, task.key)
+            os.utime(compiled)  # its last use
+        variables = self._environment.variables(home)
+        if self._variables is not None:
+            worker = forwarded_variables(variables)
+            variables = {name: value for name, value in variables.items() if name not in worker}
+            variables |= self._variables
+        if judge and self.device.kind == "cpu" and hasattr(os, "sched_getaffinity"):
+            # As many threads as cores are left to it.
+            variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+        variables |= compiler_caches(os.environ, compiled)
+        variables |= {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
+        inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
+        return Start(
+            command=[python, *(STARTER if judge else ()), str(script)],
+            folder=work,
+            variables=variables | inputs,
+            marker=f"{CONTEXT_VARIABLE}={inputs[CONTEXT_VARIABLE]}",
+        )
 
     def _judge(self, python: str) -> Judge | None:
         """Return the process that judges a cell, ready for it; None if it has no torch, or another version of this package.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.record import Failure
 from kernels_bench_tools.run.environment.variables import home_folder, user_cache
 from kernels_bench_tools.text.hiding import without_private, without_styles
@@ -18,30 +23,54 @@ TAIL_BYTES = 2**20
 _CHUNK_BYTES = 256 * 1024
 
 
-def printed(file: int) -> bytes:
-    """Return what is in an open file; the middle of a long log is replaced by a line that states its size; lines are whole."""
-    size = os.fstat(file).st_size
-    if size <= HEAD_BYTES + TAIL_BYTES:
-        return os.pread(file, size, 0)
-    head, tail = os.pread(file, HEAD_BYTES, 0), os.pread(file, TAIL_BYTES, size - TAIL_BYTES)
-    head = head[: head.rfind(b"\n") + 1] or head
-    tail = tail[tail.find(b"\n", 0, TAIL_BYTES // 2) + 1 :]
-    missing = size - len(head) - len(tail)
-    line = f"--- {missing:,} bytes are missing here: the log was too long ---\n".encode()
-    return head + (b"" if head.endswith(b"\n") else b"\n") + line + tail
+class Logs:
+    """What a process prints: into files without a name, which no process can replace, and at its end into its logs.
 
-
-class Tail:
-    """Passes on each whole line that is added to some open files, for progress messages.
-
-    If more is added at once than ``_CHUNK_BYTES``, only the end of it is passed on.
+    A process that is started again continues them. ``on_line`` gets each whole line, of more than ``_CHUNK_BYTES`` at once
+    only the last ones. For ``hidden`` see :func:`hide_paths`; without it nothing is hidden. ``make_folder`` makes the logs'
+    folder again if a cell has removed it. Without ``stdout``, that stream has no log.
     """
 
-    def __init__(self, files: Sequence[int], on_line: Callable[[str], None]) -> None:
-        self._positions = dict.fromkeys(files, 0)
+    def __init__(
+        self,
+        stderr: Path,
+        stdout: Path | None = None,
+        on_line: Callable[[str], None] = lambda _: None,
+        hidden: Mapping[Path, str] | None = None,
+        make_folder: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.texts = [b"", b""]
+        """What was printed to stdout and stderr; the middle of a long text is replaced by a line that states its size."""
+        self._paths = (stdout, stderr)
         self._on_line = on_line
+        self._hidden = hidden
+        self._make_folder = make_folder
+        self._folder = stderr.parent
+        self._positions: dict[int, int] = {}
+        """By open file, how far its lines have been passed on."""
 
-    def look(self) -> None:
+    @contextmanager
+    def opened(self) -> Iterator[tuple[int, int]]:
+        """Yield the open files for stdout and stderr of a process; write the logs at the end."""
+        with TemporaryFile(dir=self._folder) as out, TemporaryFile(dir=self._folder) as err:
+            files = out.fileno(), err.fileno()
+            self._positions = dict.fromkeys(files, 0)
+            for file in files:  # since programs may open the streams again by name
+                fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+            try:
+                yield files
+            finally:
+                self.follow()
+                self._make_folder()
+                for number, (file, log) in enumerate(zip(files, self._paths, strict=True)):
+                    text = self.texts[number] = self.texts[number] + _printed(file)
+                    if log is not None:
+                        remove_tree(log, log.parent)  # a cell may have put a folder or FIFO there
+                        shown = text if self._hidden is None else _public(text, self._hidden)
+                        write_atomically(log, shown, sync=False)
+
+    def follow(self) -> None:
+        """Pass on the lines that were added."""
         for file, position in self._positions.items():
             size = os.fstat(file).st_size
             if size <= position:
@@ -53,6 +82,19 @@ class Tail:
             for line in data[:whole].decode("utf-8", errors="replace").split("\n")[:-1]:
                 # A progress bar overwrites its line: show the last state.
                 self._on_line(line.rstrip("\r").rpartition("\r")[2])
+
+
+def _printed(file: int) -> bytes:
+    """Return what is in an open file; of a long log, whole lines from its start and its end."""
+    size = os.fstat(file).st_size
+    if size <= HEAD_BYTES + TAIL_BYTES:
+        return os.pread(file, size, 0)
+    head, tail = os.pread(file, HEAD_BYTES, 0), os.pread(file, TAIL_BYTES, size - TAIL_BYTES)
+    head = head[: head.rfind(b"\n") + 1] or head
+    tail = tail[tail.find(b"\n", 0, TAIL_BYTES // 2) + 1 :]
+    missing = size - len(head) - len(tail)
+    line = f"--- {missing:,} bytes are missing here: the log was too long ---\n".encode()
+    return head + (b"" if head.endswith(b"\n") else b"\n") + line + tail
 
 
 _REASON_LENGTH = 300

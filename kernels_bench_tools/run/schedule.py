@@ -40,7 +40,7 @@ from kernels_bench_tools.run.cache.store import (
     StoredResult,
     read_entry,
 )
-from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
+from kernels_bench_tools.run.cell import CellTask, describe_cell
 from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared, torch_notice
 from kernels_bench_tools.run.executor import Executor
@@ -183,11 +183,12 @@ class Execution:
         prepared = self._prepared.get(name, Prepared())
         if not unmet and not prepared.reason:
             return False
-        status = Status.UNSUPPORTED if unmet else Status.ERROR
-        failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or prepared.reason)
-        transient = not unmet and not prepared.unsolvable
         task = self._task(node, self._draft(name))
-        self._commit(name, finish(task, status, failure, transient=transient))
+        if unmet:
+            result = task.result(Status.UNSUPPORTED, Failure(type="Unsupported", msg=unmet))
+        else:
+            result = task.result_without_environment(prepared)
+        self._commit(name, result)
         return True
 
     def _summarize_committed(self, stale: Sequence[CellName]) -> None:

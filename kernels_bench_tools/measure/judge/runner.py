@@ -18,6 +18,8 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, isolated_command
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
 from kernels_bench_tools.run.process.run import scheduling
 
+STARTER = ("-m", "kernels_bench_tools.measure.judge.start")
+"""Arguments of Python before the script of a cell that is judged."""
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
 
@@ -161,21 +163,22 @@ class Judge:
 class JudgedProcess:
     """A process of a cell that has imported when it is its turn, begins then, and is judged if there is a ``judge``."""
 
-    def __init__(self, turn: Turn | None, judge: Judge | None, job: Job, *, on_cpu: bool = False) -> None:
+    def __init__(self, turn: Turn | None, judge: Judge | None, job: Job, *, on_cpu: bool) -> None:
         self._line = f"{job.token}{' beside' if on_cpu else ''}\n".encode()
         self._turn, self._judge, self._job = turn, judge, job
-        self._began = judge is None
+        self._began = False
         self._judging = False
         self._write = -1
-        self.start = [] if judge is None else ["-m", "kernels_bench_tools.measure.judge.start"]
-        """Arguments of Python before the script."""
-        if judge is None and turn is not None:
-            turn.result()
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """Yield standard input of a process; the line that starts it is written by :meth:`look`."""
+        """Yield standard input of the process; the line that starts it is written by :meth:`look`.
+
+        Without a judge nothing is to be imported before its turn, so this waits for it.
+        """
         if self._judge is None:
+            if self._turn is not None:
+                self._turn.result()
             yield subprocess.DEVNULL
             return
         read, self._write = os.pipe()
@@ -187,25 +190,24 @@ class JudgedProcess:
             os.close(read)
             self._close()
 
-    def look(self) -> None:
-        """Start the process if it is its turn; end it if it is to have none."""
-        if self._began or self._judge is None or (self._turn and not self._turn.done()):
-            return
+    def look(self) -> bool:
+        """Start the process if it is its turn; end it if it is to have none. Return whether it still waits for it."""
+        if self._began or self._judge is None:
+            return False
+        if self._turn and not self._turn.done():
+            return True
         self._began = True
         if self._turn and self._turn.cancelled():
             self._close()
-            return
+            return False
         self._judge.begin(self._job)
         self._judging = True
         os.write(self._write, self._line)
+        return False
 
-    def end(self, ended: Ended) -> Written | None:
-        """Tell the judge that the process has ended; return what was written, None if nothing was judged."""
-        return self._judge.end(ended) if self._judge and self._judging else None
-
-    def waits(self) -> bool:
-        """Return whether the process still waits for its turn."""
-        return not self._began
+    def end(self, ended: Ended) -> Written:
+        """Tell the judge that the process has ended; return what was written, which is nothing if nothing was judged."""
+        return self._judge.end(ended) if self._judge and self._judging else Written()
 
     def _close(self) -> None:
         if self._write >= 0:

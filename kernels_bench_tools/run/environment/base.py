@@ -38,7 +38,8 @@ from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import cache_folder, cell_variables, uv_variables
-from kernels_bench_tools.run.process.run import Exit, Processes, Stop
+from kernels_bench_tools.run.logs import Logs
+from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.words import plural
 
 RESOLUTION_SECONDS = 1800.0
@@ -152,25 +153,20 @@ class UvEnvironment:
 
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
         """Run uv for ``script``; return how it ended and what it printed. Errors are written to ``log``."""
-        answer = log.with_suffix(".json")
 
         def look(line: str) -> None:
             if found := _DOWNLOAD.fullmatch(line):
                 self.on_download(found["package"])
 
-        end = processes.run(
-            [self._uv, *command],
+        logs = Logs(log, on_line=look)
+        start = Start(
+            command=[self._uv, *command],
             # Not the repository, where uv finds a .venv and settings; as deep, for relative paths of a header.
             folder=cache_folder("uv", *["below"] * len(script.parents)),
             variables=uv_variables(os.environ),
-            stdout=answer,
-            stderr=log,
-            timeout=RESOLUTION_SECONDS,
-            on_line=look,
         )
-        output = answer.read_bytes()
-        answer.unlink()
-        return end, output
+        end = processes.run(start, Limits(RESOLUTION_SECONDS), logs)
+        return end, logs.texts[0]
 
     def variables(self, home: Path) -> dict[str, str]:
         variables = cell_variables(uv_variables(os.environ), home)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
@@ -15,12 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
-from kernels_bench_tools.file_io import read_file, write_atomically
-from kernels_bench_tools.own_folders import remove_tree
-from kernels_bench_tools.run.logs import Tail, printed
+from kernels_bench_tools.run.logs import Logs
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
     kill_orphans,
@@ -32,6 +28,8 @@ from kernels_bench_tools.run.process.reaper import (
 LOG_LIMIT = 2**30
 """Maximum number of bytes that a process may print to either stream."""
 
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+"""Signals of other processes: of a user, or of a system without memory."""
 _GRACE_SECONDS = 2.0
 _CHECK_SECONDS = 0.05
 _WAIT_SECONDS = 0.25
@@ -50,6 +48,27 @@ class Stop(Enum):
     MEMORY = "memory"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a process is started with."""
+
+    command: Sequence[str]
+    folder: Path
+    variables: Mapping[str, str]
+    marker: str = f"{OWNER_VARIABLE}=none"
+    """``NAME=value`` of a variable, by which processes that left the session are found."""
+    stdin: int = subprocess.DEVNULL
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process may use."""
+
+    seconds: float
+    memory: int | None = None
+    """That of :class:`MemoryWatch`, in bytes."""
+
+
 @dataclass(frozen=True)
 class Exit:
     code: int
@@ -59,6 +78,16 @@ class Exit:
     """Why it was ended; None if it ended by itself."""
     memory: int = 0
     """Bytes that it used, if that was too much."""
+
+    @property
+    def signal_number(self) -> int:
+        """The signal that ended it, also as a shell reports it; meaningless for other exit codes."""
+        return -self.code if self.code < 0 else self.code - 128
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether it was ended by something else than the cell and ``kbt``."""
+        return self.stop is None and self.signal_number in _FROM_OUTSIDE
 
 
 class Processes:
@@ -71,53 +100,29 @@ class Processes:
         self._scheduling, self._slowed = scheduling(os.getpid()), 0
 
     def run(
-        self,
-        command: Sequence[str],
-        *,
-        folder: Path,
-        variables: Mapping[str, str],
-        stdout: Path,
-        stderr: Path,
-        timeout: float,
-        marker: tuple[str, str] | None = None,
-        watch: Callable[[], None] = lambda: None,
-        on_line: Callable[[str], None] = lambda _: None,
-        memory_limit: int | None = None,
-        append: bool = False,
-        stdin: int = subprocess.DEVNULL,
-        waiting: Callable[[], bool] = lambda: False,
-        make_folder: Callable[[], object] = lambda: None,
+        self, start: Start, limits: Limits, logs: Logs, watch: Callable[[], bool] = lambda: False
     ) -> Exit:
-        """Run a command to its end, then kill every process that it has left.
+        """Run a process to its end, then kill every process that it has left.
 
-        What it prints is in files without a name, which no process can replace, and is written to the logs at the end without
-        the middle of a long text; each line is passed to ``on_line``. ``marker`` is a variable and its value that identify processes which
-        left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
-        that of :class:`MemoryWatch`. With ``append``, the logs are continued. While ``waiting`` returns true, the time
-        does not count. ``make_folder`` makes the logs' folder again if a cell has removed it. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
+        ``watch`` is called repeatedly while it runs, and once after; while it returns true, the time does not count.
+        After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
-        started = time.monotonic()
-        owned = {**variables, OWNER_VARIABLE: reaper().owner}
-        earlier = [read_file(log) if append else b"" for log in (stdout, stderr)]
-        with TemporaryFile(dir=stdout.parent) as out, TemporaryFile(dir=stdout.parent) as err:
-            files = out.fileno(), err.fileno()
-            for file in files:  # since programs may open the streams again by name
-                fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
-            tail = Tail(files, on_line)
-            process = self._start(command, folder, owned, (stdin, *files))
-            carried = os.fsencode("=".join(marker or (OWNER_VARIABLE, "none")))
-            memory = MemoryWatch(process.pid, carried, memory_limit)
+        began = time.monotonic()
+        with logs.opened() as files:
+            process = self._start(start, files)
+            marker = os.fsencode(start.marker)
+            memory = MemoryWatch(process.pid, marker, limits.memory)
 
             def check() -> Stop | None:
-                nonlocal started
-                watch()
-                tail.look()
+                nonlocal began
+                waits = watch()
+                logs.follow()
                 reap_orphans()
-                if waiting():
-                    started = time.monotonic()
-                if time.monotonic() >= started + timeout:
+                if waits:
+                    began = time.monotonic()
+                if time.monotonic() >= began + limits.seconds:
                     return Stop.TIMEOUT
                 if any(os.fstat(file).st_size > LOG_LIMIT for file in files):
                     return Stop.OUTPUT
@@ -129,15 +134,10 @@ class Processes:
                 stop = _wait(process, check)
                 if stop is not None:
                     _end(process, gently=stop is not Stop.MEMORY)
-                seconds = time.monotonic() - started
+                seconds = time.monotonic() - began
             finally:
-                self._kill_rest(process, carried)
+                self._kill_rest(process, marker)
                 memory.remove_files()
-                tail.look()
-                make_folder()
-                for file, log, before in zip(files, (stdout, stderr), earlier, strict=True):
-                    remove_tree(log, log.parent)  # a cell may have put a folder or FIFO there
-                    write_atomically(log, before + printed(file), sync=False)
         watch()
         if self._interrupted:
             raise InterruptedBuildError
@@ -168,23 +168,17 @@ class Processes:
             for process in self._running:
                 _signal_group(process, signal.SIGKILL)
 
-    def _start(
-        self,
-        command: Sequence[str],
-        folder: Path,
-        variables: Mapping[str, str],
-        streams: tuple[int, int, int],
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, start: Start, files: tuple[int, int]) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._interrupted:
                 raise InterruptedBuildError
             process = start_session(
-                command,
-                cwd=folder,
-                env=dict(variables),
-                stdin=streams[0],
-                stdout=streams[1],
-                stderr=streams[2],
+                start.command,
+                cwd=start.folder,
+                env={**start.variables, OWNER_VARIABLE: reaper().owner},
+                stdin=start.stdin,
+                stdout=files[0],
+                stderr=files[1],
             )
             self._running.add(process)
         _restrain(process.pid)
