@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.own_folders import clear_file, remove_tree
+from kernels_bench_tools.own_folders import clear_file, opened, remove_tree
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST = 2 << 30
@@ -135,11 +135,8 @@ def _remove_unfinished(target: Path) -> None:
 
 def sync_path(path: str | Path) -> None:
     """Write a file, or the list of a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    with opened(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
 
 
 def check_writable(folder: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
@@ -72,15 +72,11 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
     *parents, name = path.relative_to(below).parts
     errors: list[OSError] = []
     try:
-        top = os.open(below, _FOLDER)
-        try:
-            parent = open_inside(top, parents, _FOLDER)
-            try:
-                _remove(name, parent, errors)
-            finally:
-                os.close(parent)
-        finally:
-            os.close(top)
+        with ExitStack() as stack:
+            parent = stack.enter_context(opened(below, _FOLDER))
+            for folder in parents:
+                parent = stack.enter_context(opened(folder, _FOLDER | os.O_NOFOLLOW, parent))
+            _remove(name, parent, errors)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -90,16 +86,14 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
         raise errors[0]
 
 
-def open_inside(folder: int, path: Sequence[str], flags: int) -> int:
-    """Open what is at the parts of a path below an open folder, itself for none; no part may be a link."""
-    opened = os.dup(folder)
-    for number, part in enumerate(path, start=1):
-        try:
-            inner = os.open(part, (flags if number == len(path) else _FOLDER) | os.O_NOFOLLOW, dir_fd=opened)
-        finally:
-            os.close(opened)
-        opened = inner
-    return opened
+@contextmanager
+def opened(path: str | Path, flags: int, folder: int | None = None) -> Iterator[int]:
+    """Open a file or folder, relative to an open ``folder`` if that is given, and close it at the end."""
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -118,22 +112,16 @@ def _remove(name: str, parent: int, errors: list[OSError]) -> None:
         os.unlink(name, dir_fd=parent)
         return
     _allow(name, parent)
-    top = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
-    try:
+    with opened(name, _FOLDER | os.O_NOFOLLOW, parent) as top:
         pending = _empty(top, top, errors)
         while pending:
             inner = pending.pop()
             try:
-                opened = os.open(inner, _FOLDER | os.O_NOFOLLOW, dir_fd=top)
-                try:
-                    pending += _empty(opened, top, errors)
-                finally:
-                    os.close(opened)
+                with opened(inner, _FOLDER | os.O_NOFOLLOW, top) as folder:
+                    pending += _empty(folder, top, errors)
                 os.rmdir(inner, dir_fd=top)
             except OSError as error:
                 errors.append(error)
-    finally:
-        os.close(top)
     os.rmdir(name, dir_fd=parent)
 
 
@@ -164,9 +152,8 @@ def _allow(name: str, parent: int) -> None:
     if mode & _MODE == _MODE or not hasattr(os, "O_PATH"):
         return
     # A chmod by name would follow a link that has just been put there.
-    opened = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    try:
-        with suppress(OSError):  # of another user
-            os.chmod(f"/proc/self/fd/{opened}", _MODE)  # noqa: PTH101
-    finally:
-        os.close(opened)
+    with (
+        opened(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, parent) as folder,
+        suppress(OSError),  # of another user
+    ):
+        os.chmod(f"/proc/self/fd/{folder}", _MODE)  # noqa: PTH101

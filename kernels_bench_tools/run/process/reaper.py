@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.own_folders import make_folder, opened, remove_tree
 from kernels_bench_tools.own_process import import_paths, isolated_command
 
 OWNER_VARIABLE = "KBT_OWNER"
@@ -130,12 +130,9 @@ def is_abandoned(owner: str) -> bool:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder, which is no link; a ``BlockingIOError`` if another process has locked it."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(opened)
 
 
 def kill_processes(wanted: Callable[[str], bool]) -> int:

@@ -132,8 +132,8 @@ class Processes:
 
             try:
                 stop = _wait(process, check)
-                if stop is not None:
-                    _end(process, gently=stop is not Stop.MEMORY)
+                if stop is not None and stop is not Stop.MEMORY:
+                    _end_gently(process)
                 seconds = time.monotonic() - began
             finally:
                 self._kill_rest(process, marker)
@@ -259,16 +259,13 @@ def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None]) ->
     return None
 
 
-def _end(process: subprocess.Popen[bytes], *, gently: bool) -> None:
-    """Kill the process; if ``gently``, send SIGTERM and give it time, since the caller kills the rest."""
-    _signal_group(process, signal.SIGTERM if gently else signal.SIGKILL)
-    if gently:
-        deadline = time.monotonic() + _GRACE_SECONDS
-        _wait(process, lambda: Stop.TIMEOUT if time.monotonic() >= deadline else None)
+def _end_gently(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM and give the process time to end."""
+    _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    _wait(process, lambda: Stop.TIMEOUT if time.monotonic() >= deadline else None)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
