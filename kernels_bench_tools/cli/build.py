@@ -27,10 +27,10 @@ from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import program_key, publish
 from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.missing import missing_summaries
-from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
+from kernels_bench_tools.run.options import BuildOptions
 
 if TYPE_CHECKING:
     from kernels_bench_tools.results.history.timeline import History

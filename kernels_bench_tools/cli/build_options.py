@@ -15,7 +15,7 @@ from kernels_bench_tools.cli.options import documented
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import check_variable_names, read_memory_limit
 from kernels_bench_tools.records.request import Request
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.options import BuildOptions
 
 T = TypeVar("T")
 

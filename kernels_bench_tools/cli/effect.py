@@ -45,8 +45,9 @@ from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, is_implementat
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, OtherCell, Request
 from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
-from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
+from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.locks import project_lock
+from kernels_bench_tools.run.options import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import is_file_name
 from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval

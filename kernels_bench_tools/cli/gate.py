@@ -27,7 +27,8 @@ from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, ChangeKind
 from kernels_bench_tools.results.history.causes import RowName, measurement_of, rows_of
 from kernels_bench_tools.results.history.changes import TIMED, Step, decide_changes
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.words import plural
 
 _KERNEL = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<pin>[\w+-][\w./+-]*|[./][^\"'\\\n]*)")

@@ -9,7 +9,7 @@ from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import note_unused, print_json
 from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.records.request import FORWARD
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, find_affected, plan_build
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.words import abbreviated, plural

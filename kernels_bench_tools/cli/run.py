@@ -44,7 +44,8 @@ from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.counted import Source, notebook_sources
 from kernels_bench_tools.results.export import text_table
 from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.numbers import interval, milliseconds, quantity, times, times_interval

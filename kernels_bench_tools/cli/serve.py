@@ -17,8 +17,8 @@ from kernels_bench_tools.cli.output import note_unused, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.folder import MANIFEST
-from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.serve.server import Server, Watcher
 from kernels_bench_tools.text.words import abbreviated
 

@@ -27,7 +27,7 @@ from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.results.suite import REPORT, SuiteReport, read_suite, report_text
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.words import did_you_mean
 

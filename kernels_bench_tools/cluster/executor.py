@@ -106,9 +106,8 @@ class ClusterExecutor:
         return self._run([task], group="")[task.node.name]
 
     def measure(self, session: Session) -> None:
-        first = session.nodes[0]
         tasks = [session.make_task(node, session.make_draft(node.name), 0) for node in session.nodes]
-        session.results |= self._run(tasks, first.notebook.operator or first.name.notebook)
+        session.results |= self._run(tasks, session.group)
 
     def interrupt(self) -> None:
         self._stopped.set()

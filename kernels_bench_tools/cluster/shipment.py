@@ -39,8 +39,9 @@ from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.run.executor import LocalExecutor
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.progress import ForwardedProgress, Progress
-from kernels_bench_tools.run.schedule import Execution
+from kernels_bench_tools.run.schedule import Execution, Results
 
 DEVICE = "device"
 """The Dask resource of a worker: a session takes all of it, a cell that does not measure takes a share."""
@@ -241,12 +242,12 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
     watch = threading.Thread(target=interrupt_with_task, name="kbt-watch", daemon=True)
     watch.start()
     try:
-        results = {}
+        results = Results()
         for name, (entry_key, archive) in shipment.needed.items():
             unpack(archive, cache.folder / entry_key)
             (cache.folder / entry_key / "artifacts").mkdir(exist_ok=True)
             if entry := read_entry(cache.folder / entry_key):
-                results[name] = entry
+                results.settled[name] = entry
         checkout = Checkout(project.root)
         checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
         graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
@@ -261,15 +262,15 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
                 context.request,
                 operator_sources=context.sources,
             ),
-            process_counts=[context.processes],
             cache=cache,
             checkout=checkout,
             progress=progress,
+            options=BuildOptions(processes=context.processes),
             policy=shipment.policy,
             results=results,
         )
         execution.run(cells, set(cells))
-        return {str(name): _archive_entry(execution.results[name]) for name in cells}
+        return {str(name): _archive_entry(results.settled[name]) for name in cells}
     finally:
         over.set()
         watch.join()

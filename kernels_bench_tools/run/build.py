@@ -6,7 +6,6 @@ import ast
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, is_credential
 from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.model import DERIVED, model_files
-from kernels_bench_tools.records.request import DRAWN_SET, FORWARD, USUAL_REQUEST, Request
+from kernels_bench_tools.records.request import DRAWN_SET, FORWARD, Request
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -31,63 +30,18 @@ from kernels_bench_tools.run.cell import describe_cell
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.words import did_you_mean
 
-DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
-"""Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more
-than their intervals (addresses, clocks), and three are the fewest that show it. CPU results usually only show that
-something runs and roughly how fast, which is not worth three times the minutes."""
-QUICK_WORKLOADS = "smoke"
-"""The workload set that only shows whether something runs: one process is enough."""
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
-ExecutorFactory = Callable[[Project, str, Progress], Executor]
-"""Makes an executor for a project, the name of an environment and a progress."""
 Show = Callable[[BuildRun], None]
 """Publishes the results so far."""
 _Selection = tuple[Survey, list[CellName], set[CellName]]
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    environment: str = "uv"
-    """``"uv"``, or ``"current"`` for the interpreter that runs ``kbt``."""
-    rerun: bool | tuple[str, ...] = False
-    """Run cells although their results are known: all targets, or these."""
-    request: Request = USUAL_REQUEST
-    """What is asked of cells that measure."""
-    jobs: int = os.cpu_count() or 1
-    """How many environments are made, and cells that do not measure are run, at once."""
-    processes: int = 0
-    """In how many fresh processes each cell that measures is run; 0 for ``DEFAULT_PROCESSES``, or for one
-    with ``quick`` or ``QUICK_WORKLOADS``."""
-    executor: ExecutorFactory | None = None
-    """Makes what the cells run on; None for this machine."""
-    quick: bool = False
-    """One process is enough for cells that have no results of the default number of processes."""
-    measure: bool = True
-    """Run cells that measure; otherwise the report has committed records and what was measured before."""
-    retry_failed: bool = False
-    """Run cells that failed again, although nothing about them has changed."""
-    memory_limit: int = 0
-    """Bytes that the processes of one cell may hold; 0 for the project's setting."""
-    aside: bool = False
-    """The results are not kept for the report."""
-    pass_env: tuple[str, ...] = ()
-    """Variables that are passed to cells although they may be credentials, in addition to the project's setting."""
-
-    def process_counts(self, kind: str) -> list[int]:
-        """Return the numbers of processes of which known results are used; a cell that measures is run in the last."""
-        sets = self.request.workloads
-        drawn = all(map(DRAWN_SET.fullmatch, sets.split(",")))  # they get no verdict, but many shapes
-        if self.processes or sets == QUICK_WORKLOADS or drawn:
-            return [self.processes or 1]
-        default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
-        return list(dict.fromkeys([max(DEFAULT_PROCESSES.values()), 1 if self.quick else default]))
 
 
 def build(
@@ -135,17 +89,15 @@ def build(
         execution = Execution(
             executor=executor,
             fingerprints=prints,
-            process_counts=options.process_counts(device.kind),
             cache=cache,
             checkout=checkout,
             progress=progress,
+            options=options,
             policy=_policy(project.policy, options, progress),
-            retry_failed=options.retry_failed,
-            measures=options.measure,
             broken=survey.broken,
         )
         if show is not None:
-            execution.show = lambda: show(_describe(survey, options, execution, wrong))
+            execution.publication.show = lambda: show(_describe(survey, options, execution, wrong))
         try:
             execution.run(cells, rerun)
         finally:
@@ -244,10 +196,10 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
     def describe(name: CellName, cell: Cell) -> CellRun:
         if cell.commented:
             return describe_cell(project, cell, None, cached=False, expect={})
-        entry = execution.results.get(name) or cache.last(name)
-        cached = entry is not None and name not in execution.ran
+        entry = execution.results.settled.get(name) or cache.last(name)
+        cached = entry is not None and name not in execution.results.new
         run = describe_cell(project, cell, entry, cached, survey.notebooks[name.notebook].front.expect)
-        folders = execution.unfinished.get(name, [])
+        folders = execution.results.unfinished.get(name, [])
         run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
         return run
 
@@ -264,7 +216,7 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         measures=options.measure,
         notebooks=[describe_notebook(one, describe) for one in whole],
         # Escaped, since a path that is not UTF-8 can be in no file.
-        selected=sorted([*map(str, execution.results), *map(visible, wrong)]),
+        selected=sorted([*map(str, execution.results.settled), *map(visible, wrong)]),
         left_out={visible(name): [*map(visible, problems)] for name, problems in execution.broken.items()},
     )
 

@@ -13,6 +13,7 @@ import msgspec
 
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.judge.messages import Ended
+from kernels_bench_tools.measure.judge.runner import Turn
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
@@ -64,6 +65,8 @@ class CellTask:
     changed_input: Callable[[bool], str]
     """Returns the first of its inputs that has changed since its key was made, and that it has; empty if none has. Asked
     with whether it has run."""
+    turn: Turn | None = None
+    """When it may measure; at once if None."""
 
     @property
     def cell(self) -> Cell:

@@ -25,7 +25,6 @@ from kernels_bench_tools.measure.judge.runner import (
     STARTER,
     Judge,
     JudgedProcess,
-    Turn,
     find_packages,
     judge_script,
     other_package,
@@ -207,8 +206,8 @@ class LocalExecutor:
         with device_lock(self.device, self._project, self._wait_progress, self._stopped.is_set):
             session.run(self.run)
 
-    def run(self, task: CellTask, turn: Turn | None = None) -> StoredResult:
-        """Run one process of a cell in an empty folder; it measures when it is its turn, by default at once."""
+    def run(self, task: CellTask) -> StoredResult:
+        """Run one process of a cell in an empty folder."""
         try:
             task.draft.make()
             prepared = self._renew(task)
@@ -218,7 +217,7 @@ class LocalExecutor:
             if changed := task.changed_input(False):
                 return task.outdated_result(f"{changed} since this build began")
             with temporary_folder(reaper().folder) as folder:
-                result = self._run_process(task, prepared.python, folder, turn)
+                result = self._run_process(task, prepared.python, folder)
             changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
                 changed = changed or "the cores or the priority of kbt were changed"
@@ -241,7 +240,7 @@ class LocalExecutor:
             failure = Failure(type=type(error).__name__, msg=public(str(error), self._hidden))
             return task.result(Status.ERROR, failure, transient=True)
 
-    def _run_process(self, task: CellTask, python: str, folder: Path, turn: Turn | None) -> StoredResult:
+    def _run_process(self, task: CellTask, python: str, folder: Path) -> StoredResult:
         """Run the process of a cell in ``folder``, after a crash again for the workloads that are left; keep its files."""
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.request.effect is None
@@ -250,7 +249,7 @@ class LocalExecutor:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
         on_cpu = judge is not None and self.device.kind == "cpu"
         job = Job(context=task.context, device=self._torch_device, token=token_hex())
-        process = JudgedProcess(turn, judge, job, on_cpu=on_cpu)
+        process = JudgedProcess(task.turn, judge, job, on_cpu=on_cpu)
         start = self._start(task, python, folder, judge)
         limits = Limits(task.timeout, task.policy.memory_limit)
         scripts = self._project.relative(task.script.parent)

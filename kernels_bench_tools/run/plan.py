@@ -18,10 +18,11 @@ from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
 from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import current_device
-from kernels_bench_tools.run.build import BuildOptions, check_workloads
+from kernels_bench_tools.run.build import check_workloads
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache, Entry
 from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.tables import grouped
 
 ORDER = "needs"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Checkout
@@ -44,9 +45,11 @@ from kernels_bench_tools.run.cell import CellTask, describe_cell
 from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared, torch_notice
 from kernels_bench_tools.run.executor import Executor
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.session import Session
+from kernels_bench_tools.run.session import Session, group_of
+from kernels_bench_tools.text.tables import grouped
 
 LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
@@ -56,9 +59,48 @@ SHOW_SHARE = 0.05
 """The largest share of a build's time that they take."""
 
 
-def is_baseline(graph: Graph, name: CellName) -> bool:
-    """Return whether a cell is a baseline's, which runs last: a run shows the figures of what is compared first."""
-    return graph.nodes[name].notebook.front.baseline
+@dataclass
+class Publication:
+    """Publishes the results of a long build while it runs."""
+
+    show: Callable[[], None] | None = None
+    """None if nothing is published."""
+    _shown: int = -1
+    """How many results were new when they were last published."""
+    _next: float = 0.0
+    """Not before this time."""
+
+    def publish(self, new: int, pool: ThreadPoolExecutor, note: Callable[[str], None]) -> None:
+        """Publish the results if more of them are ``new``, and it is not too soon."""
+        began = time.monotonic()
+        if self.show is None or new <= self._shown or began < self._next:
+            return
+        self._shown = new
+        showing = pool.submit(self.show)  # an interruption must reach the main thread
+        wait_for([showing])
+        if error := showing.exception():  # the results count, and the last publication raises it
+            note(f"the report cannot be published yet: {type(error).__name__}: {error}")
+        now = time.monotonic()
+        self._next = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
+
+
+@dataclass
+class Results:
+    """What is known of the cells of a build so far."""
+
+    settled: dict[CellName, Entry] = field(default_factory=dict)
+    """Results of this build, or that it has found."""
+    standing: dict[CellName, Entry] = field(default_factory=dict)
+    """What others see of cells that are not run."""
+    new: set[CellName] = field(default_factory=set)
+    """The cells that this build has run."""
+    unfinished: dict[CellName, list[Path]] = field(default_factory=dict)
+    """After an interruption: the artifacts of processes that had ended, of cells that have no result."""
+
+    @property
+    def seen(self) -> Mapping[CellName, Entry]:
+        """What cells see of those that they need."""
+        return ChainMap(self.settled, self.standing)
 
 
 @dataclass
@@ -68,50 +110,32 @@ class Execution:
     executor: Executor
     fingerprints: Fingerprints
     """Also the project, its graph, and what cells that measure are to measure."""
-    process_counts: Sequence[int]
-    """In how many fresh processes each cell that measures is run, last; before it, other numbers whose known results are used."""
     cache: CellCache
     checkout: Checkout
     progress: Progress
+    options: BuildOptions
     policy: CellPolicy
     """What cells may use."""
-    retry_failed: bool = False
-    """Whether cells that failed run again although nothing about them has changed."""
-    measures: bool = True
-    """Whether cells that measure run; otherwise others see their last results, or that they have none."""
+    results: Results = field(default_factory=Results)
     broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Notebooks with errors, of which no cell runs."""
-    show: Callable[[], None] | None = None
-    """Publishes the results so far; None if nothing is published."""
-    expected: dict[CellName, float] = field(default_factory=dict, init=False)
+    publication: Publication = field(default_factory=Publication)
+    _expected: dict[CellName, float] = field(default_factory=dict, init=False)
     """The cells that may have to run, with the seconds that each is expected to take."""
-    results: dict[CellName, Entry] = field(default_factory=dict)
-    """The results so far."""
-    standing: dict[CellName, Entry] = field(default_factory=dict, init=False)
-    """What others see of cells that are not measured."""
-    ran: set[CellName] = field(default_factory=set, init=False)
-    """The cells whose results are new."""
-    unfinished: dict[CellName, list[Path]] = field(default_factory=dict, init=False)
-    """After an interruption: the artifacts of processes that had ended, of cells that have no result."""
     _keys: dict[CellName, str] = field(default_factory=dict, init=False)
     _rerun: set[CellName] = field(default_factory=set, init=False)
     _drafts: dict[CellName, Draft] = field(default_factory=dict, init=False)
     _prepared: dict[CellName, Prepared] = field(default_factory=dict, init=False)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict, init=False)
     _running_sessions: dict[Future[None], Session] = field(default_factory=dict, init=False)
-    _shown: int = field(default=0, init=False)
-    """How many results were new when they were last published."""
-    _next_show: float = field(default=0.0, init=False)
-    """Not before this time."""
 
     @property
     def graph(self) -> Graph:
         return self.fingerprints.graph
 
     @property
-    def seen(self) -> Mapping[CellName, Entry]:
-        """What cells see of those that they need."""
-        return ChainMap(self.results, self.standing)
+    def _process_counts(self) -> list[int]:
+        return self.options.process_counts(self.executor.device.kind)
 
     def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
         """Bring all cells to a result; run those of ``rerun`` in any case.
@@ -127,19 +151,19 @@ class Execution:
             state = self.fingerprints.project.state
             if notice := torch_notice((node.cell for node in nodes), state, os.environ):
                 self.progress.note(notice)
-        self.expected = expected_seconds(nodes, self.cache.last, self.process_counts[-1])
-        self.progress.build_started({str(name): seconds for name, seconds in self.expected.items()})
+        self._expected = expected_seconds(nodes, self.cache.last, self._process_counts[-1])
+        self.progress.build_started({str(name): seconds for name, seconds in self._expected.items()})
         measures = any(node.cell.measures for node in nodes)
-        if not measures or sum(self.expected.values()) < LONG_SECONDS:
-            self.show = None
-        if self.show:
+        if not measures or sum(self._expected.values()) < LONG_SECONDS:
+            self.publication.show = None
+        if self.publication.show:
             self._summarize_committed(stale)
         try:
             with ThreadPoolExecutor(self.executor.jobs + self.executor.sessions) as pool:
                 try:
-                    self._show_results(pool)
+                    self.publication.publish(len(self.results.new), pool, self.progress.note)
                     # All environments, so that nothing is installed beside a measurement.
-                    logs = {name: self._draft(name).environment_log for name in self.expected}
+                    logs = {name: self._draft(name).environment_log for name in self._expected}
                     self._prepared = self.executor.prepare(nodes, logs, pool)
                     self._run_all(stale, pool)
                     self._refuse_changed()
@@ -156,27 +180,30 @@ class Execution:
 
         A cell has none before the cells that it needs have one.
         """
-        node = self.graph.nodes[name]
+        node, seen = self.graph.nodes[name], self.results.seen
         if name.notebook in self.broken:
-            self.standing[name] = self._without_result(name, Status.INVALID, self.broken[name.notebook][0])
+            self.results.standing[name] = self._without_result(
+                name, Status.INVALID, self.broken[name.notebook][0]
+            )
             return True
-        if any(need not in self.seen for need in node.needs):
+        if any(need not in seen for need in node.needs):
             return False
-        counts = self.process_counts[-1:] if name in self._rerun else self.process_counts
         known = None
-        # Once is enough: the key stays the same, as the results of the needs do. It is kept, since files may be edited.
-        for key in () if name in self._keys else self.fingerprints.keys(node, self.seen, counts):
-            self._keys[name] = key
-            known = self.cache.find(self._keys[name])
-            if known and known.is_final(retry_failed=self.retry_failed):
-                break
-            known = None
+        if (
+            name not in self._keys
+        ):  # it stays the same, as the results of the needs do, even if files are edited
+            counts = self._process_counts[-1:] if name in self._rerun else self._process_counts
+            keys = self.fingerprints.keys(node, seen, counts)
+            found = filter(None, map(self.cache.find, keys))
+            retry = self.options.retry_failed
+            known = next((entry for entry in found if entry.is_final(retry_failed=retry)), None)
+            self._keys[name] = known.key if known else keys[-1]
         unmet = unmet_requirement(node.notebook.front, self.executor.device)
         if known and (unmet or name not in self._rerun):
             self._settle(name, known)
             return True
-        if node.cell.measures and not self.measures and not unmet:
-            self.standing[name] = self.cache.last(name) or self._without_result(
+        if node.cell.measures and not self.options.measure and not unmet:
+            self.results.standing[name] = self.cache.last(name) or self._without_result(
                 name, Status.ABSENT, Status.ABSENT.meaning
             )
             return True
@@ -198,73 +225,64 @@ class Execution:
         """
         nodes = [self.graph.nodes[name] for name in stale if not self.cache.last(name)]
         first = [node.name for node in nodes if not node.cell.measures and any(map(is_committed, node.files))]
-        without = replace(self, measures=False, show=None, progress=Progress(), results={})
+        options = replace(self.options, measure=False)
+        without = replace(
+            self, options=options, publication=Publication(), progress=Progress(), results=Results()
+        )
         without.run(self.graph.closure(first), set())
 
-    def _show_results(self, pool: ThreadPoolExecutor) -> None:
-        """Publish the results so far, if there are new ones and it is not too soon."""
-        new = len(self.ran) > self._shown or not self._next_show
-        if self.show is None or not new or time.monotonic() < self._next_show:
-            return
-        self._shown = len(self.ran)
-        began = time.monotonic()
-        showing = pool.submit(self.show)  # an interruption must reach the main thread
-        wait_for([showing])
-        if error := showing.exception():  # the results count, and the last publication raises it
-            self.progress.note(f"the report cannot be published yet: {type(error).__name__}: {error}")
-        now = time.monotonic()
-        self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
-
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
+        nodes, jobs = self.graph.nodes, self.executor.jobs
         # Those first that take the longest; baselines last, so that what is compared is seen first.
-        order = sorted(stale, key=lambda name: (is_baseline(self.graph, name), -self.expected.get(name, 0.0)))
+        order = sorted(
+            stale, key=lambda name: (nodes[name].notebook.front.baseline, -self._expected.get(name, 0.0))
+        )
         place = {name: number for number, name in enumerate(order)}
-        sorter = TopologicalSorter({name: place.keys() & self.graph.nodes[name].needs for name in order})
+        sorter = TopologicalSorter({name: place.keys() & nodes[name].needs for name in order})
         sorter.prepare()
         ready: list[CellName] = []
         measuring: list[CellName] = []
         summaries: list[CellName] = []
         while True:
             ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
-            while len(self._running) < self.executor.jobs and ready:
+            while len(self._running) < jobs and ready:
                 name = ready.pop(0)
-                node = self.graph.nodes[name]
                 if self._settle_without_running(name):
                     sorter.done(name)
                     ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
-                elif node.cell.measures:
+                elif nodes[name].cell.measures:
                     measuring.append(name)
-                elif any(self.graph.nodes[need].cell.measures for need in node.needs):
+                elif any(nodes[need].cell.measures for need in nodes[name].needs):
                     summaries.append(name)
                 else:  # before sessions, so that their output is seen early
                     self._start(name, pool)
             # Where nothing runs beside a session, they wait for each other: one would leave the other cores idle.
-            if self.executor.sessions or len(summaries) >= self.executor.jobs or not measuring:
-                while summaries and len(self._running) < self.executor.jobs:
+            if self.executor.sessions or len(summaries) >= jobs or not measuring:
+                while summaries and len(self._running) < jobs:
                     self._start(summaries.pop(0), pool)
             # It disturbs what is measured on processors, which may be those of this machine.
             beside = self.executor.sessions and self.executor.device.kind != "cpu"
             if beside or (measuring and not (self._running or self._running_sessions or summaries)):
-                self._show_results(pool)
+                self.publication.publish(len(self.results.new), pool, self.progress.note)
             measuring = self._start_sessions(sorted(measuring, key=place.__getitem__), pool)
             if not self._running and not self._running_sessions:
                 return
-            done = wait_for([*self._running, *self._running_sessions], first=True)
-            for future in [future for future in self._running if future in done]:
-                result = future.result()
-                name = self._running.pop(future)
-                self._commit(name, result)
-                sorter.done(name)
-            for session in [session for session in self._running_sessions if session in done]:
-                session.result()
-                for name in self._close(self._running_sessions.pop(session)):
+            running: list[Future[Any]] = [*self._running, *self._running_sessions]
+            done = wait_for(running, first=True)
+            for future in [future for future in running if future in done]:
+                if future in self._running:
+                    name = self._running.pop(future)
+                    self._commit(name, future.result())
                     sorter.done(name)
+                else:
+                    future.result()
+                    sorter.done(*self._close(self._running_sessions.pop(future)))
 
     def _refuse_changed(self) -> None:
         """Forget results that a cell of this build has changed."""
-        for name in [*self.results] if self.ran else ():
+        for name in [*self.results.settled] if self.results.new else ():
             try:
-                read_entry(self.results[name].folder)
+                read_entry(self.results.settled[name].folder)
             except DamagedEntryError as error:
                 self._settle(name, self._without_result(name, Status.INVALID, str(error)))
 
@@ -273,24 +291,20 @@ class Execution:
         task = self._task(self.graph.nodes[name], self._draft(name))
         self._running[pool.submit(self.executor.run, task)] = name
 
-    def _group(self, name: CellName) -> str:
-        """Return what the cells of one session share: their operator, or else their notebook."""
-        return self.graph.nodes[name].notebook.operator or name.notebook
-
     def _start_sessions(self, ready: list[CellName], pool: ThreadPoolExecutor) -> list[CellName]:
         """Start as many sessions as the executor can run; return the cells that have to wait."""
         most, running = self.executor.sessions, self._running_sessions
         while len(running) < most or not (most or self._running or running):
-            busy = {self._group(session.names[0]) for session in running.values()}
-            group = next((group for group in map(self._group, ready) if group not in busy), None)
+            busy = {session.group for session in running.values()}
+            groups = grouped((group_of(node), node) for node in map(self.graph.nodes.__getitem__, ready))
+            group = next((group for group in groups if group not in busy), None)
             if group is None:
                 break
             # By name, not by duration: the order in a session is the same in every build.
-            members = [name for name in ready if self._group(name) == group]
-            names = sorted(members, key=lambda name: (is_baseline(self.graph, name), name))
+            nodes = sorted(groups[group], key=lambda node: (node.notebook.front.baseline, node.name))
             session = Session(
-                nodes=[self.graph.nodes[name] for name in names],
-                processes=self.process_counts[-1],
+                nodes=nodes,
+                processes=self._process_counts[-1],
                 device_kind=self.executor.device.kind,
                 keys=self._keys,
                 rerun=self._rerun,
@@ -300,7 +314,7 @@ class Execution:
                 make_draft=self._draft,
             )
             running[pool.submit(self.executor.measure, session)] = session
-            ready = [name for name in ready if self._group(name) != group]
+            ready = [name for name in ready if name not in session.names]
         return ready
 
     def _close(self, session: Session) -> Sequence[CellName]:
@@ -311,19 +325,19 @@ class Execution:
         try:
             session.finish(store)
         finally:
-            self.unfinished |= session.unfinished()
+            self.results.unfinished |= session.unfinished()
         return session.names
 
     def _keep_finished(self) -> None:
         """Commit what had ended when the build was interrupted, as far as there is space for it."""
-        done = {future: name for future, name in self._running.items() if future.done()}
-        good = [one for one in done if not one.cancelled() and one.exception() is None]
         keep: list[Callable[[], object]] = []
-        keep += [partial(self._commit, done[future], future.result()) for future in good]
+        for future, name in self._running.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                keep.append(partial(self._commit, name, future.result()))
         keep += [partial(self._close, session) for session in self._running_sessions.values()]
-        for one in keep:
+        for keep_results in keep:
             try:
-                one()
+                keep_results()
             except (OSError, ProjectError) as error:
                 self.progress.note(f"not everything that had finished could be kept: {error}")
 
@@ -345,7 +359,7 @@ class Execution:
             request=self.fingerprints.request if cell.measures else USUAL_REQUEST,
             family=notebook.front.family,
             process=process,
-            processes=self.process_counts[-1] if cell.measures else 1,
+            processes=self._process_counts[-1] if cell.measures else 1,
             operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
             sources=self.fingerprints.operator_sources if cell.measures else None,
         )
@@ -356,13 +370,13 @@ class Execution:
             device=self.executor.device,
             draft=draft,
             prepared=self._prepared.get(node.name, Prepared()),
-            results=self.seen,
+            results=self.results.seen,
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
             key=self._keys.get(node.name, ""),
             previous=self._previous(node),
             changed_input=lambda ran: self.fingerprints.changed_input(
-                node, self._keys[node.name], self.seen, ran=ran
+                node, self._keys[node.name], self.results.seen, ran=ran
             ),
         )
 
@@ -392,14 +406,14 @@ class Execution:
         if self.graph.nodes[name].cell.measures:
             result.outcome = read_outcome(self._drafts[name].artifacts)
         entry = self.cache.commit(self._drafts.pop(name), self._keys[name], result)
-        self.ran.add(name)
+        self.results.new.add(name)
         self._settle(name, entry)
 
     def _settle(self, name: CellName, entry: Entry) -> None:
-        self.results[name] = entry
-        if self.measures or not entry.failed:
+        self.results.settled[name] = entry
+        if self.options.measure or not entry.failed:
             self.cache.remember(name, entry)
-        node, cached = self.graph.nodes[name], name not in self.ran
+        node, cached = self.graph.nodes[name], name not in self.results.new
         expect = node.notebook.front.expect
         run = describe_cell(self.fingerprints.project, node.cell, entry, cached, expect)
         self.progress.cell_finished(str(name), run)

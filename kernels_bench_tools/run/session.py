@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
@@ -28,6 +30,8 @@ from kernels_bench_tools.run.progress import Progress
 
 Times = Mapping[str, Sequence[float]]
 """Sentinel to its milliseconds in one process, in the order they were taken."""
+_Process = tuple[CellName, int]
+"""A cell, and the number of one of its processes."""
 
 LIMITS = {"cuda": 0.015, "cpu": 0.25}
 """Kind of device to the share by which a sentinel may differ. Our harness has no sentinels on a CPU: with another
@@ -85,15 +89,26 @@ def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[C
             yield cell, process
 
 
-Execute = Callable[[CellTask, Turn], StoredResult]
+def group_of(node: Node) -> str:
+    """Return what the cells of one session share: their operator, or else their notebook."""
+    return node.notebook.operator or node.name.notebook
 
 
 @dataclass(frozen=True)
-class _Ahead:
-    key: tuple[CellName, int]
-    draft: Draft
+class _Started:
+    """A process that has started, and waits for its turn."""
+
+    process: _Process
+    task: CellTask
     turn: Turn
     future: Future[StoredResult]
+
+
+class _Ended(NamedTuple):
+    entry: Entry
+    records: dict[Path, bytes]
+    """Its files of records: another cell of the session could change them on the disk."""
+    times: Times
 
 
 @dataclass
@@ -115,9 +130,8 @@ class Session:
     """Returns the draft for the merged result of a cell."""
     results: dict[CellName, StoredResult] = field(default_factory=dict)
     """The merged results, once :meth:`finish` was called, or as another executor has set them."""
-    _runs: dict[CellName, dict[int, Entry]] = field(default_factory=lambda: defaultdict(dict))
-    _records: dict[tuple[CellName, int], dict[Path, bytes]] = field(default_factory=dict)
-    """The files of records of each process: another cell of the session could change them on the disk."""
+    _ended: dict[CellName, dict[int, _Ended]] = field(default_factory=lambda: defaultdict(dict))
+    """By cell and number, the processes that have ended, as they were last measured."""
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
     _over: set[CellName] = field(default_factory=set)
     """Cells that need no more processes: one failed, or found that nothing is supported."""
@@ -127,17 +141,22 @@ class Session:
         return LIMITS.get(self.device_kind, LIMITS["cuda"])
 
     @property
+    def group(self) -> str:
+        return group_of(self.nodes[0])
+
+    @property
     def names(self) -> list[CellName]:
         return [node.name for node in self.nodes]
 
-    def run(self, execute: Execute) -> None:
+    def run(self, execute: Callable[[CellTask], StoredResult]) -> None:
         """Measure all cells; a process with deviating sentinels is run once more.
 
         On a GPU the next process starts to import while one measures.
         """
         order = list(process_order(self.names, self.processes))
         with ThreadPoolExecutor(max_workers=2) as pool:
-            ahead: _Ahead | None = None
+            start = partial(self._start, pool, execute)
+            ahead: _Started | None = None
             try:
                 for number, (cell, process) in enumerate(order):
                     if cell in self._over:
@@ -146,30 +165,30 @@ class Session:
                         what = f"{cell}: process {process + 1} is known, from a build that was interrupted"
                         self.progress.note(what)
                         self.progress.process_started(str(cell), process, self.processes)
-                        self._ended(cell, process, known)
+                        self._end(cell, process, known)
                         continue
-                    if ahead and ahead.key != (cell, process):
+                    if ahead and ahead.process != (cell, process):
                         self._cancel(ahead)
                         ahead = None
-                    running, ahead = ahead or self._start(pool, execute, cell, process), None
-                    self._go(running)
+                    running, ahead = ahead or start(cell, process), None
+                    self._begin(running)
                     following = order[number + 1 :] if self.device_kind == "cuda" else []
                     # It runs unless the process before it ends its cell.
                     left = (key for key in following if not self._known(*key) and key[0] not in self._over)
-                    key = next(left, None)
-                    ahead = self._start(pool, execute, *key) if key else None
+                    if key := next(left, None):
+                        ahead = start(*key)
                     self._finish_process(running)
             finally:
                 if ahead:
                     self._cancel(ahead)
-            self._repeat(pool, execute)
+            self._repeat(start)
 
-    def _repeat(self, pool: ThreadPoolExecutor, execute: Execute) -> None:
-        repeated: set[tuple[CellName, int]] = set()
+    def _repeat(self, start: Callable[[CellName, int], _Started]) -> None:
+        repeated: set[_Process] = set()
         while doubtful := {key: why for key, why in self._deviations().items() if key not in repeated}:
             for (cell, process), why in doubtful.items():
                 repeated.add((cell, process))
-                alike = [doubtful.get((cell, each)) for each in self._runs[cell]]
+                alike = [doubtful.get((cell, each)) for each in self._ended[cell]]
                 # All processes alike: the cell's workloads cause it, and will once more.
                 first = alike[0]
                 always = len(alike) > 1 and all(
@@ -178,8 +197,8 @@ class Session:
                 )
                 if cell not in self._over and not always:
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
-                    again = self._start(pool, execute, cell, process)
-                    self._go(again)
+                    again = start(cell, process)
+                    self._begin(again)
                     self._finish_process(again)
 
     def finish(self, store: Callable[[CellName, StoredResult], object]) -> None:
@@ -192,15 +211,18 @@ class Session:
         errors: list[OSError | ProjectError] = []
         for cell in self.names:
             try:
-                for process in self._runs[cell]:
+                ended = sorted(self._ended[cell].items())
+                for process, (entry, *_) in ended:
+                    self._restore(cell, process)
                     if why := deviations.get((cell, process)):
                         self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
-                        flag_records(self._runs[cell][process].artifacts)
-                result, runs = self.results.get(cell), self._runs[cell]
-                if result is None and runs and (len(runs) == self.processes or cell in self._over):
-                    ordered = [run for _, run in sorted(runs.items())]
-                    draft, seconds = self.make_draft(cell), self._seconds[cell]
-                    result = merge_processes(draft, ordered, self.processes, seconds)
+                        flag_records(entry.artifacts)
+                result = self.results.get(cell)
+                if result is None and ended and (len(ended) == self.processes or cell in self._over):
+                    entries = [entry for _, (entry, *_) in ended]
+                    result = merge_processes(
+                        self.make_draft(cell), entries, self.processes, self._seconds[cell]
+                    )
                 if result is not None:
                     store(cell, result)
                     self.results[cell] = result
@@ -209,84 +231,86 @@ class Session:
         if errors:
             raise errors[0]
 
-    def _restore(self, cell: CellName, process: int) -> None:
-        """Write the records of a process again if another cell has changed them since it ended."""
-        kept, folder = self._records[cell, process], self._runs[cell][process].artifacts
-        for path in {*folder.rglob("*.jsonl")} - kept.keys():
-            path.unlink()
-        for path, data in kept.items():
-            if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
-                self.progress.note(
-                    f"{self._label(cell, process)}: another cell changed {path.name}; restored"
-                )
-                make_folder(path.parent, folder, replace=True)
-                write_atomically(path, data)
-
     def unfinished(self) -> dict[CellName, list[Path]]:
         """Return the artifacts of processes that have ended, of cells without a result after an interruption."""
         return {
-            cell: [run.artifacts for _, run in sorted(runs.items())]
-            for cell, runs in self._runs.items()
-            if runs and cell not in self.results
+            cell: [entry.artifacts for _, (entry, *_) in sorted(ended.items())]
+            for cell, ended in self._ended.items()
+            if ended and cell not in self.results
         }
 
     def _known(self, cell: CellName, process: int) -> Entry | None:
         return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell], process))
 
-    def _start(self, pool: ThreadPoolExecutor, execute: Execute, cell: CellName, process: int) -> _Ahead:
-        draft = self.cache.draft()
-        node = next(node for node in self.nodes if node.name == cell)
-        turn = Turn()
-        future = pool.submit(execute, self.make_task(node, draft, process), turn)
-        return _Ahead((cell, process), draft, turn, future)
+    def _start(
+        self,
+        pool: ThreadPoolExecutor,
+        execute: Callable[[CellTask], StoredResult],
+        cell: CellName,
+        process: int,
+    ) -> _Started:
+        node, turn = next(node for node in self.nodes if node.name == cell), Turn()
+        task = replace(self.make_task(node, self.cache.draft(), process), turn=turn)
+        return _Started((cell, process), task, turn, pool.submit(execute, task))
 
-    def _go(self, running: _Ahead) -> None:
+    def _begin(self, started: _Started) -> None:
+        cell, process = started.process
         try:
-            self.progress.process_started(str(running.key[0]), running.key[1], self.processes)
+            self.progress.process_started(str(cell), process, self.processes)
         except BaseException:  # else its process would wait for its turn forever, and hold the device
-            self._cancel(running)
+            self._cancel(started)
             raise
-        running.turn.set_result(None)
+        started.turn.set_result(None)
 
-    def _cancel(self, ahead: _Ahead) -> None:
-        ahead.turn.cancel()
+    def _cancel(self, started: _Started) -> None:
+        started.turn.cancel()
         with suppress(Exception):
-            ahead.future.result()
-        self.cache.discard(ahead.draft)
+            started.future.result()
+        self.cache.discard(started.task.draft)
 
-    def _finish_process(self, running: _Ahead) -> None:
-        cell, process = running.key
+    def _finish_process(self, started: _Started) -> None:
+        (cell, process), draft = started.process, started.task.draft
         try:
-            wait_for([running.future])
-            result = running.future.result()
+            wait_for([started.future])
+            result = started.future.result()
         except BaseException:  # with a full disk, what had finished needs the space
-            self.cache.discard(running.draft)
+            self.cache.discard(draft)
             raise
-        run = Entry(running.draft.folder, result)
+        entry = Entry(draft.folder, result)
         # Kept in case the session is interrupted, or the disk is full; the result of an only process is stored at once.
         if len(self.nodes) * self.processes > 1 and result.status is Status.OK and not result.transient:
-            run = self.cache.commit(running.draft, process_key(self.keys[cell], process), result)
-        self._ended(cell, process, run)
+            entry = self.cache.commit(draft, process_key(self.keys[cell], process), result)
+        self._end(cell, process, entry)
 
-    def _ended(self, cell: CellName, process: int, run: Entry) -> None:
-        self._runs[cell][process] = run
-        files = run.artifacts.rglob("*.jsonl")
-        self._records[cell, process] = {path: path.read_bytes() for path in files if path.is_file()}
-        self._seconds[cell] += run.result.seconds
-        unsupported = read_outcome(run.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
-        if run.result.status is not Status.OK or unsupported:
+    def _end(self, cell: CellName, process: int, entry: Entry) -> None:
+        files = [path for path in entry.artifacts.rglob("*.jsonl") if path.is_file()]
+        records = {path: path.read_bytes() for path in files}
+        self._ended[cell][process] = _Ended(entry, records, read_times(entry.artifacts))
+        self._seconds[cell] += entry.result.seconds
+        unsupported = read_outcome(entry.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
+        if entry.result.status is not Status.OK or unsupported:
             self._over.add(cell)
-        ended = sum(len(runs) for runs in self._runs.values())
+        ended = sum(map(len, self._ended.values()))
         waits = self.processes > 1 and ended < len(self.nodes) * self.processes
         self.progress.process_ended(str(cell), waits)
 
-    def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
-        keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]
-        for key in keys:
-            self._restore(*key)
-        times = [read_times(self._runs[cell][process].artifacts) for cell, process in keys]
-        found = zip(keys, find_deviations(times, self._limit), strict=True)
-        return {key: deviation for key, deviation in found if deviation is not None}
+    def _deviations(self) -> dict[_Process, Deviation]:
+        processes = [(cell, process) for cell in self.names for process in sorted(self._ended[cell])]
+        times = [self._ended[cell][process].times for cell, process in processes]
+        found = zip(processes, find_deviations(times, self._limit), strict=True)
+        return {process: deviation for process, deviation in found if deviation is not None}
+
+    def _restore(self, cell: CellName, process: int) -> None:
+        """Write the records of a process again if another cell has changed them since it ended."""
+        entry, records, _ = self._ended[cell][process]
+        for path in {*entry.artifacts.rglob("*.jsonl")} - records.keys():
+            path.unlink()
+        for path, data in records.items():
+            if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+                label = self._label(cell, process)
+                self.progress.note(f"{label}: another cell changed {path.name}; restored")
+                make_folder(path.parent, entry.artifacts, replace=True)
+                write_atomically(path, data)
 
     def _label(self, cell: CellName, process: int) -> str:
         return f"{cell}: process {process + 1} of {self.processes}"

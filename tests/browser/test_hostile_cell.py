@@ -9,7 +9,8 @@ from playwright.sync_api import Browser
 
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.progress import Progress
 
 pytestmark = pytest.mark.browser

@@ -13,7 +13,7 @@ from kernels_bench_tools.cli.build import build_report
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records import codec
 from kernels_bench_tools.records.device import cpu_device
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.options import BuildOptions
 
 CELL = """\
 ---

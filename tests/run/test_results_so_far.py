@@ -11,9 +11,10 @@ from workspace import MEASURING, RECORD, WRITE_MEASURED
 
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run import schedule
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
+from kernels_bench_tools.run.options import BuildOptions
 
 SUMMARIZE = """
 import json, os

@@ -234,7 +234,8 @@ HEARD_ELSEWHERE = """
 import signal, threading
 from pathlib import Path
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.progress import Progress
 class Heard(Progress):
     def process_started(self, *_): signal.pthread_kill(threading.get_ident(), signal.SIGINT)

@@ -7,8 +7,9 @@ from workspace import MEASURED, MEASURING, build_options
 from kernels_bench_tools.records.codec import read_records
 from kernels_bench_tools.records.device import cuda_device, current_device, hardware_id
 from kernels_bench_tools.records.record import Flag
-from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
+from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.environment.variables import user_cache
+from kernels_bench_tools.run.options import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import LIMITS, find_deviations
 from kernels_bench_tools.text.names import slugify

@@ -15,7 +15,8 @@ from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.records.request import Request
-from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.build import build
+from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.progress import Progress
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
