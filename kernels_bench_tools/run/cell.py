@@ -81,16 +81,11 @@ class CellTask:
         return self.cell.timeout or DEFAULT_TIMEOUT_SECONDS
 
     def result(
-        self,
-        status: Status,
-        failure: Failure | None = None,
-        *,
-        end: Exit | None = None,
-        transient: bool = False,
+        self, status: Status, failure: Failure | None = None, *, transient: bool = False
     ) -> StoredResult:
         """Return the result of the cell; a failure, without what is private, is added to the records of a cell that measures.
 
-        ``end`` is that of its process, if it had one. ``transient`` is whether it failed for a reason outside of the cell.
+        ``transient`` is whether it failed for a reason outside of the cell.
         """
         failure = failure and Failure(type=failure.type, msg=public(failure.msg))
         if failure is not None and self.cell.measures:
@@ -98,14 +93,7 @@ class CellTask:
         reason = failure.msg if failure else ""
         if failure and status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
             reason = f"{failure.type}: {reason}" if reason else failure.type
-        return StoredResult(
-            cell=str(self.node.name),
-            status=status,
-            reason=reason,
-            seconds=round(end.seconds, 3) if end else 0.0,
-            exit_code=end.code if end else None,
-            transient=transient,
-        )
+        return StoredResult(cell=str(self.node.name), status=status, reason=reason, transient=transient)
 
     def result_without_environment(self, prepared: Prepared) -> StoredResult:
         failure = Failure(type="Resolution", msg=prepared.reason)
@@ -135,22 +123,19 @@ def write_inputs(folder: Path, project: Project, task: CellTask, judge: str = ""
         )
         for name in node.foreign
     ]
-    files = [str(path) for path in node.files]
     described = Needs(
         project=str(project.root),
         notebook=node.name.notebook,
         device=task.device,
         cells=needs,
-        files=files,
+        files=list(map(str, node.files)),
         previous=str(task.previous.artifacts) if task.previous else "",
     )
-    write_struct(folder / "context.json", msgspec.structs.replace(task.context, judge=judge))
-    write_struct(folder / "needs.json", described)
-    return {
-        CONTEXT_VARIABLE: str(folder / "context.json"),
-        NEEDS_VARIABLE: str(folder / "needs.json"),
-        **_uvnote_variables(folder, node, results),
-    }
+    context_file, needs_file = folder / "context.json", folder / "needs.json"
+    write_struct(context_file, msgspec.structs.replace(task.context, judge=judge))
+    write_struct(needs_file, described)
+    variables = _uvnote_variables(folder, node, results)
+    return {CONTEXT_VARIABLE: str(context_file), NEEDS_VARIABLE: str(needs_file), **variables}
 
 
 def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
@@ -158,16 +143,17 @@ def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry
     good = {
         name: str(results[name].artifacts) for name in node.needs if results[name].result.status is Status.OK
     }
-    inputs = {f"UVNOTE_INPUT_{environment_key(n.cell)}": good[n] for n in node.local if n in good}
-    variables = dict(inputs)
-    if inputs:
-        variables["UVNOTE_INPUTS"] = ",".join(inputs)
-    for name in node.foreign:
-        if name in good:
-            variables[f"UVNOTE_FILE_{_stem_key(name.notebook)}_{environment_key(name.cell)}"] = good[name]
+    variables = {
+        f"UVNOTE_INPUT_{environment_key(need.cell)}": good[need] for need in node.local if need in good
+    }
+    if variables:
+        variables["UVNOTE_INPUTS"] = ",".join(variables)
+    for need in node.foreign:
+        if need in good:
+            variables[f"UVNOTE_FILE_{_stem_key(need.notebook)}_{environment_key(need.cell)}"] = good[need]
     for notebook, cells in node.whole.items():
         manifest = folder / f"{_stem_key(notebook)}.json"
-        manifest.write_bytes(msgspec.json.encode({n.cell: good[n] for n in cells if n in good}))
+        manifest.write_bytes(msgspec.json.encode({need.cell: good[need] for need in cells if need in good}))
         variables[f"UVNOTE_FILE_{_stem_key(notebook)}"] = str(manifest)
     return variables
 
@@ -208,7 +194,8 @@ def process_result(
         with task.draft.stderr.open("ab") as file:
             file.write("".join(lines).encode())
     transient = transient or (failure is not None and is_disk_full(failure))
-    return task.result(status, failure, end=end, transient=transient)
+    result = task.result(status, failure, transient=transient)
+    return msgspec.structs.replace(result, seconds=round(end.seconds, 3), exit_code=end.code)
 
 
 def _flaw_of_outputs(task: CellTask, collected: Collected, notes: list[str]) -> str:

@@ -73,7 +73,8 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
             continue
         upstream = [str(need) for need in node.needs if need not in results]
         keys = [] if upstream else prints.keys(node, results, counts)
-        entries = [entry for key in keys if (entry := cache.find(key, name))]
+        digests = [key.digest for key in keys]
+        entries = [entry for digest in digests if (entry := cache.find(digest, name))]
         final = [entry for entry in entries if entry.is_final(retry_failed=options.retry_failed)]
         if final:
             results[name] = final[0]
@@ -83,8 +84,8 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
             continue
         plan.action, plan.upstream = PlannedAction.MAY_RUN if upstream else PlannedAction.RUN, upstream
         last_key, last = cache.last_key(name), cache.last(name)
-        damaged = [cache.damaged[key] for key in (*keys, last_key) if key in cache.damaged]
-        entry = cache.find(keys[-1]) if keys else last
+        damaged = [cache.damaged[key] for key in (*digests, last_key) if key in cache.damaged]
+        entry = cache.find(digests[-1]) if digests else last
         if damaged:
             plan.reason = f"damaged entry ({damaged[0]})"
         elif entry is not None and not entry.is_final(retry_failed=options.retry_failed):
@@ -97,10 +98,9 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
             plan.reason = "its result is no longer stored"
         if last is not None:
             before = last.result.parts
-            after = [prints.own_parts(node, count) for count in counts]
-            if keys:
-                after = [prints.parts(node, results, count) for count in counts]
-            else:  # the outputs of other cells are not known
+            after = [key.parts for key in keys]
+            if not keys:  # the outputs of other cells are not known
+                after = [prints.own_parts(node, count) for count in counts]
                 before = {part: digest for part, digest in before.items() if not part.startswith(UPSTREAM)}
             plan.changed = min((differences(before, parts) for parts in after), key=len)
     return plans

@@ -32,7 +32,7 @@ from kernels_bench_tools.records.code import harness_version
 from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.records.request import USUAL_REQUEST, CellContext
-from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.key import CacheKey, Fingerprints
 from kernels_bench_tools.run.cache.store import (
     CellCache,
     DamagedEntryError,
@@ -122,7 +122,7 @@ class Execution:
     publication: Publication = field(default_factory=Publication)
     _expected: dict[CellName, float] = field(default_factory=dict, init=False)
     """The cells that may have to run, with the seconds that each is expected to take."""
-    _keys: dict[CellName, str] = field(default_factory=dict, init=False)
+    _keys: dict[CellName, CacheKey] = field(default_factory=dict, init=False)
     _rerun: set[CellName] = field(default_factory=set, init=False)
     _drafts: dict[CellName, Draft] = field(default_factory=dict, init=False)
     _prepared: dict[CellName, Prepared] = field(default_factory=dict, init=False)
@@ -189,15 +189,14 @@ class Execution:
         if any(need not in seen for need in node.needs):
             return False
         known = None
-        if (
-            name not in self._keys
-        ):  # it stays the same, as the results of the needs do, even if files are edited
+        # Once is enough: the key stays the same, as the results of the needs do. It is kept, since files may be edited.
+        if name not in self._keys:
             counts = self._process_counts[-1:] if name in self._rerun else self._process_counts
-            keys = self.fingerprints.keys(node, seen, counts)
-            found = filter(None, map(self.cache.find, keys))
-            retry = self.options.retry_failed
-            known = next((entry for entry in found if entry.is_final(retry_failed=retry)), None)
-            self._keys[name] = known.key if known else keys[-1]
+            for key in self.fingerprints.keys(node, seen, counts):
+                self._keys[name], known = key, self.cache.find(key.digest)
+                if known and known.is_final(retry_failed=self.options.retry_failed):
+                    break
+                known = None
         unmet = unmet_requirement(node.notebook.front, self.executor.device)
         if known and (unmet or name not in self._rerun):
             self._settle(name, known)
@@ -320,7 +319,7 @@ class Execution:
     def _close(self, session: Session) -> Sequence[CellName]:
         def store(name: CellName, result: StoredResult) -> None:
             self._commit(name, result)
-            self.cache.drop_processes(self._keys[name])
+            self.cache.drop_processes(self._keys[name].digest)
 
         try:
             session.finish(store)
@@ -373,7 +372,7 @@ class Execution:
             results=self.results.seen,
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
-            key=self._keys.get(node.name, ""),
+            key=self._keys[node.name].digest,
             previous=self._previous(node),
             changed_input=lambda ran: self.fingerprints.changed_input(
                 node, self._keys[node.name], self.results.seen, ran=ran
@@ -384,11 +383,7 @@ class Execution:
         """Return the last result of a cell that summarizes, if it was made by the same code in the same environment."""
         entry = None if node.cell.measures or node.name in self._rerun else self.cache.last(node.name)
         with suppress(OSError):  # a cell of this build has removed an artifact, or has changed it
-            if (
-                entry
-                and self.fingerprints.made_by_same_code(self._keys.get(node.name, ""), entry)
-                and not entry.changed_artifact()
-            ):
+            if entry and self._keys[node.name].has_same_code(entry) and not entry.changed_artifact():
                 return entry
         return None
 
@@ -402,10 +397,10 @@ class Execution:
         return Entry(self.cache.folder / "none", StoredResult(cell=str(name), status=status, reason=reason))
 
     def _commit(self, name: CellName, result: StoredResult) -> None:
-        result.parts = self.fingerprints.parts_of(self._keys[name])
+        digest, result.parts = self._keys[name]
         if self.graph.nodes[name].cell.measures:
             result.outcome = read_outcome(self._drafts[name].artifacts)
-        entry = self.cache.commit(self._drafts.pop(name), self._keys[name], result)
+        entry = self.cache.commit(self._drafts.pop(name), digest, result)
         self.results.new.add(name)
         self._settle(name, entry)
 

@@ -22,6 +22,7 @@ from kernels_bench_tools.measure.judge.runner import Turn
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.run.cache.key import CacheKey
 from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult, process_key
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.cell_outputs import flag_records, merge_processes, read_outcome, read_times
@@ -119,7 +120,7 @@ class Session:
     processes: int
     """In how many fresh processes each cell is run."""
     device_kind: str
-    keys: Mapping[CellName, str]
+    keys: Mapping[CellName, CacheKey]
     rerun: Set[CellName]
     """Cells for which no process of an interrupted build is reused."""
     cache: CellCache
@@ -240,7 +241,7 @@ class Session:
         }
 
     def _known(self, cell: CellName, process: int) -> Entry | None:
-        return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell], process))
+        return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell].digest, process))
 
     def _start(
         self,
@@ -279,7 +280,7 @@ class Session:
         entry = Entry(draft.folder, result)
         # Kept in case the session is interrupted, or the disk is full; the result of an only process is stored at once.
         if len(self.nodes) * self.processes > 1 and result.status is Status.OK and not result.transient:
-            entry = self.cache.commit(draft, process_key(self.keys[cell], process), result)
+            entry = self.cache.commit(draft, process_key(self.keys[cell].digest, process), result)
         self._end(cell, process, entry)
 
     def _end(self, cell: CellName, process: int, entry: Entry) -> None:

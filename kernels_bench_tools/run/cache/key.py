@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -42,6 +42,21 @@ _DIGITS = 32
 """Length of the digest of a part; all of them are stored with every result."""
 
 
+class CacheKey(NamedTuple):
+    digest: str
+    """The name of the entry."""
+    parts: dict[str, str]
+    """Name to digest."""
+
+    def has_same_code(self, entry: Entry) -> bool:
+        """Return whether an entry was made by the same code in the same environment."""
+        ours, theirs = self.parts, entry.result.parts
+        code = [
+            name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
+        ]
+        return all(ours.get(name) == theirs.get(name) for name in code)
+
+
 @dataclass
 class Fingerprints:
     project: Project
@@ -56,7 +71,6 @@ class Fingerprints:
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
     _variables: dict[str, str] = field(default_factory=lambda: number_variables(os.environ), init=False)
-    _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
     _sources: dict[tuple[object, ...], str] = field(default_factory=dict, init=False)
     """Digests of local packages, each computed once."""
     operator_sources: dict[str, bytes] | None = None
@@ -74,13 +88,13 @@ class Fingerprints:
             self._on_disk = operator_sources(folder)
             self.operator_sources = self._on_disk if self.operator_sources is None else self.operator_sources
 
-    def keys(self, node: Node, results: Mapping[CellName, Entry], counts: Sequence[int]) -> list[str]:
+    def keys(self, node: Node, results: Mapping[CellName, Entry], counts: Sequence[int]) -> list[CacheKey]:
         """Return the keys of a cell whose needs have ``results``; if it measures, one for each number of processes."""
-        parts, keys = self.parts(node, results, counts[0]), list[str]()
+        parts, keys = self.parts(node, results, counts[0]), list[CacheKey]()
         for count in counts if node.cell.measures else counts[:1]:
             parts = parts | ({_PROCESSES: _digest(count)} if node.cell.measures else {})
-            keys.append(hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest())
-            self._made[keys[-1]] = parts
+            encoded = msgspec.json.encode(parts, order="deterministic")
+            keys.append(CacheKey(hashlib.sha256(encoded).hexdigest(), parts))
         return keys
 
     def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
@@ -96,18 +110,6 @@ class Fingerprints:
             )
         return parts
 
-    def parts_of(self, key: str) -> dict[str, str]:
-        """Return the parts of a key that ``keys`` returned."""
-        return self._made.get(key, {})
-
-    def made_by_same_code(self, key: str, entry: Entry) -> bool:
-        """Return whether an entry was made by the code and in the environment of a key that ``keys`` returned."""
-        ours, theirs = self.parts_of(key), entry.result.parts
-        code = [
-            name for name in ours | theirs if name.startswith(SOURCE) or name in {"environment", "header"}
-        ]
-        return all(ours.get(name) == theirs.get(name) for name in code)
-
     def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
         """Return the parts of a cell's key without those of the cells that it needs."""
         # Not cached: a data file may be edited during a long build.
@@ -121,12 +123,14 @@ class Fingerprints:
             )
         return {name: _digest(value) for name, value in values.items()}
 
-    def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry], *, ran: bool) -> str:
+    def changed_input(
+        self, node: Node, key: CacheKey, results: Mapping[CellName, Entry], *, ran: bool
+    ) -> str:
         """Return which file or folder of a cell's key has changed since ``key`` was made; empty if none has.
 
         For a cell that measures and has ``ran``, also which of the project's operators, which others get as they were.
         """
-        known, fresh = self.parts_of(key), replace(self)  # a new one has no cached digests of sources
+        known, fresh = key.parts, replace(self)  # a new one has no cached digests of sources
         try:
             found = fresh.own_parts(node)
             for name in node.needs:
