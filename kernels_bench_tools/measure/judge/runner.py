@@ -33,9 +33,14 @@ main({socket!r})
 """
 
 
+def site_packages(python: str) -> Path | None:
+    """Return the folder of packages of an environment."""
+    return next(Path(python).parents[1].glob("lib/python*/site-packages"), None)
+
+
 def find_packages(python: str) -> Path | None:
     """Return the folder of packages of an environment; None if it has no torch, so that nothing can be judged."""
-    site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
+    site = site_packages(python)
     return site if site and any(site.glob("torch-*.dist-info")) else None
 
 

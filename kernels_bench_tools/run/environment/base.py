@@ -22,6 +22,7 @@ from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file
+from kernels_bench_tools.measure.judge.runner import find_packages, site_packages
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import (
     OLD_PYTHON,
@@ -188,8 +189,8 @@ def torch_notice(cells: Iterable[Cell], state: Path, environ: Mapping[str, str])
     chosen = "UV_FIND_LINKS" in variables or any("cpu" in variables.get(name, "") for name in _INDEXES)
     if not count or chosen or sys.platform != "linux":
         return ""
-    made = (Installed.restored(one, []) for one in (state / SHARED_FOLDER).glob("*.json"))
-    if any(next(one.folder.glob("lib/python*/site-packages/torch-*.dist-info"), None) for one in made if one):
+    made = (Installed.restored(manifest, []) for manifest in (state / SHARED_FOLDER).glob("*.json"))
+    if any(find_packages(environment.python) for environment in made if environment):
         return ""
     return (
         f"torch for {plural(count, 'cell')}: most indexes have it for Linux with CUDA only, about 3 GB to download unless uv "
@@ -285,9 +286,9 @@ def write_process_script(folder: Path, name: str, text: str, cell: Cell, python:
     Python looks for modules there first. One that its environment has is not replaced.
     """
     folder.mkdir()
-    (site,) = [*Path(python).parents[1].glob("lib/python*/site-packages")][:1] or [folder]
+    installed = site_packages(python) or folder
     for module, code in cell.imported.items():
-        if not (site / module).exists() and not (site / f"{module}.py").exists():
+        if not (installed / module).exists() and not (installed / f"{module}.py").exists():
             (folder / f"{module}.py").write_text(code + "\n", encoding="utf-8")
     (folder / name).write_text(text, encoding="utf-8")
     return folder / name

@@ -13,7 +13,7 @@ import csv
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -105,7 +105,7 @@ class Installed:
 
     def accept(self) -> None:
         """Take the files as they are for those of the environment."""
-        self._take(dict(self._found()))
+        self._take(self._now())
 
     def adopt(self, other: Installed) -> None:
         """Take the states of the same environment after it was made again."""
@@ -118,24 +118,22 @@ class Installed:
         """
         with self._lock:
             try:
-                found = dict(self._found())
+                now = self._now()
             except OSError as error:
                 return f"{error.filename} cannot be read ({error.strerror})"
-            states = self._states
-            if found == states:
+            before = self._states
+            if now == before:
                 return ""
-            differ = sorted(
-                path for path in found.keys() | states.keys() if found.get(path) != states.get(path)
-            )
+            differ = sorted({path for path, _ in now.items() ^ before.items()})
             files = [path for path in differ if not _BYTECODE.fullmatch(path)]
             for path in files:
-                if path not in found or path not in states:
-                    return f"{self._name(path)} was {'removed' if path in states else 'added'}"
+                if path not in now or path not in before:
+                    return f"{self._name(path)} was {'removed' if path in before else 'added'}"
             # The digests are right: a RECORD has none for itself, so one that differs is a change.
             listed = self._listed() if files else {}
-            if altered := _altered({path: found[path] for path in files}, listed):
+            if altered := _altered({path: now[path] for path in files}, listed):
                 return f"{self._name(altered)} changed"
-            self._take(self._with_own_bytecode(found, differ))
+            self._take(self._with_own_bytecode(now, differ))
             return ""
 
     def flaw(self) -> tuple[str, str]:
@@ -144,23 +142,23 @@ class Installed:
         That is a file that differs from its package's ``RECORD``, and one that none lists if Python would execute it
         without an import. The package is empty if it is not known, and both are if there is no such file.
         """
-        found, listed = dict(self._found()), self._listed()
-        for path in sorted(found.keys() - listed.keys()):
+        now, listed = self._now(), self._listed()
+        for path in sorted(now.keys() - listed.keys()):
             inside = path.partition("/site-packages/")[2]
             if inside and _STARTUP.fullmatch(inside) and not _BYTECODE.fullmatch(path):
                 return f"{self._name(path)} is in no RECORD", ""
-        states = {path: found.get(path, _MISSING) for path, entry in listed.items() if entry.digest}
+        states = {path: now.get(path, _MISSING) for path, entry in listed.items() if entry.digest}
         if altered := _altered(states, listed):
             return f"{self._name(altered)} is not as its RECORD says", listed[altered].package
-        self._take(self._with_own_bytecode(found, found))
+        self._take(self._with_own_bytecode(now, now))
         return "", ""
 
-    def _take(self, found: dict[str, State]) -> None:
+    def _take(self, states: dict[str, State]) -> None:
         """Take these states, and keep them for the next build."""
-        if self._manifest and self._states != found:
+        if self._manifest and self._states != states:
             with suppress(UnicodeEncodeError):  # a file's name: the states are taken again by each build
-                write_struct(self._manifest, _Manifest(self.python, found), sync=False)
-        self._states = found
+                write_struct(self._manifest, _Manifest(self.python, states), sync=False)
+        self._states = states
 
     def _listed(self) -> dict[str, _Listed]:
         listed = {}
@@ -180,34 +178,34 @@ class Installed:
     def _name(self, path: str) -> str:
         return path.removeprefix(f"{self.folder}/")
 
-    def _found(self) -> Iterator[tuple[str, State]]:
-        """Yield path and state of each file that a cell imports, or may."""
-        yield from _file_states(self.folder, sources=False)
+    def _now(self) -> dict[str, State]:
+        """Return path and state of each file that a cell imports, or may."""
+        states = dict(_file_states(self.folder, sources=False))
         for source in self._sources:
-            yield from _file_states(source, sources=True)
+            states |= _file_states(source, sources=True)
+        return states
 
-    def _with_own_bytecode(self, found: dict[str, State], paths: Iterable[str]) -> dict[str, State]:
+    def _with_own_bytecode(self, states: dict[str, State], paths: Iterable[str]) -> dict[str, State]:
         """Return the states after the bytecode among ``paths`` was compiled again; without its source it is removed."""
-        matches = {path: match for path in paths if path in found and (match := _BYTECODE.fullmatch(path))}
+        matches = {path: match for path in paths if path in states and (match := _BYTECODE.fullmatch(path))}
         lines = [
             f"{path}\0{match['folder']}/{match['source']}.py\0{match['tag']}\0{match['level'] or 0}"
             for path, match in matches.items()
         ]
-        portions = [lines[start : start + _AT_ONCE] for start in range(0, len(lines), _AT_ONCE)]
         command = isolated_command(_COMPILE, self.python)
 
-        def compile_again(some: list[str]) -> None:
+        def compile_again(portion: Sequence[str]) -> None:
             with suppress(TimeoutExpired):  # some bytecode makes the interpreter hang, or crash
                 # In a session of its own, without the terminal's Ctrl-C, which says nothing of bytecode.
-                given = "\n".join(some)
+                given = "\n".join(portion)
                 if not run_program(command, input=given, timeout=600, start_new_session=True).returncode:
                     return
-            for line in some:
+            for line in portion:
                 Path(line.partition("\0")[0]).unlink(missing_ok=True)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_again, portions))
-        return {path: state for path, state in found.items() if path not in matches} | {
+            list(pool.map(compile_again, _portions(lines)))
+        return {path: state for path, state in states.items() if path not in matches} | {
             path: _state(os.lstat(path)) for path in matches if os.path.lexists(path)
         }
 
@@ -231,18 +229,22 @@ def _file_states(folder: Path, *, sources: bool) -> Iterator[tuple[str, State]]:
                     yield f"{inside}/{name}", _state(entry.stat(follow_symlinks=False))
 
 
-def _state(found: os.stat_result) -> State:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+def _state(about: os.stat_result) -> State:
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
+
+
+def _portions(items: Sequence[str]) -> list[Sequence[str]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]
 
 
 def _altered(states: Mapping[str, State], listed: Mapping[str, _Listed]) -> str:
     """Return the first of these files whose content has not the listed digest; empty if all have."""
-    paths = list(states)
+
+    def first(portion: Sequence[str]) -> str:
+        return next((path for path in portion if not _has_digest(path, states[path], listed)), "")
+
     with ThreadPoolExecutor() as pool:  # in portions: most files are small
-        portions = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
-        found = pool.map(lambda some: [_has_digest(path, states[path], listed) for path in some], portions)
-        right = [same for some in found for same in some]
-    return next((path for path, same in zip(paths, right, strict=True) if not same), "")
+        return next(filter(None, pool.map(first, _portions(list(states)))), "")
 
 
 def _has_digest(path: str, state: State, listed: Mapping[str, _Listed]) -> bool:
