@@ -51,7 +51,7 @@ def read_file(path: Path | str) -> bytes:
     """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO, or has more than 2 GiB."""
     with _open_regular(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > _LONGEST:
-            raise OSError(errno.EACCES, "it has more than 2 GiB", str(path))
+            raise OSError(errno.EACCES, "it is larger than 2 GiB", str(path))
         return file.read(size)  # no further: files of /proc have the size 0, and some have no end
 
 
@@ -150,7 +150,7 @@ def check_writable(folder: Path) -> None:
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
         raise ProjectError(
-            str(folder), what, "A folder that can be written", "Choose another, or free disk space"
+            str(folder), what, "A writable folder", "Choose another, or free disk space"
         ) from None
 
 

@@ -143,9 +143,9 @@ class ClusterExecutor:
                 self._check()
                 if attempt.cell not in waiting:
                     where = f"worker {attempt.worker or self._where}"
-                    raise ProjectError(where, "was lost again and again before a cell ran") from None
+                    raise ProjectError(where, "was lost repeatedly before a cell ran") from None
                 task = waiting.pop(attempt.cell)
-                failure = Failure(type="WorkerLost", msg="its worker was lost each time while it ran")
+                failure = Failure(type="WorkerLost", msg="its worker was lost each time it ran")
                 results[task.node.name] = task.result(Status.CRASHED, failure, transient=True)
             finally:
                 del self._attempts[shipment.attempt]

@@ -75,9 +75,11 @@ class WorkerInfo:
             raise ProjectError(where, what, "the same code on all workers", hint)
         if self.device != other.device:
             has, too = (f"{one.device.name} {one.device.driver}".strip() for one in (self, other))
-            raise ProjectError(where, f"has {has}, and another one {too}", "one kind of device in a cluster")
+            raise ProjectError(
+                where, f"has {has}, another worker has {too}", "one kind of device in a cluster"
+            )
         if unequal := sorted({*self.identity} ^ {*other.identity}):
-            what = f"differs from another one in {', '.join(unequal[:5])}"
+            what = f"differs from another worker in {', '.join(unequal[:5])}"
             raise ProjectError(where, what, "the same packages on all workers")
 
 
@@ -166,7 +168,7 @@ def _read_by_headers(nodes: Iterable[Node]) -> set[Path]:
         parts = [source / part for part in _PACKAGE_PARTS] if own else [source]
         files = {path for part in parts for path in source_files(part)}
         if sum(path.stat().st_size for path in files) > SOURCES_LIMIT:
-            what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
+            what = f"is larger than {SOURCES_LIMIT // 2**20} MiB, the limit for sources sent to a worker"
             raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
         found |= files
     return found

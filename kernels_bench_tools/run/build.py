@@ -118,9 +118,9 @@ def _policy(policy: CellPolicy, options: BuildOptions, progress: Progress) -> Ce
     asked = [name for name in policy.pass_env if name not in options.pass_env]
     secret = [name for name in asked if is_credential(name, os.environ.get(name, ""))]
     if secret:
-        what = f"cells do not get {' and '.join(secret)}, which may be credentials"
-        remedy = f"If you trust them: {' '.join(f'--pass-env {name}' for name in secret)}"
-        progress.note(str(ProjectError("pyproject.toml: pass_env", what, "Names of no credentials", remedy)))
+        what = f"{' and '.join(secret)} may contain credentials and will not be passed to cells"
+        remedy = f"If you trust them, add {' '.join(f'--pass-env {name}' for name in secret)}"
+        progress.note(str(ProjectError("pyproject.toml: pass_env", what, "", remedy)))
     passed = (*(name for name in asked if name not in secret), *options.pass_env)
     limit = options.memory_limit or policy.memory_limit
     return msgspec.structs.replace(policy, memory_limit=limit, pass_env=passed)
@@ -146,17 +146,15 @@ def check_workloads(project: Project, nodes: Iterable[Node], request: Request) -
         and operators
         and all(name in modules and _is_forward(modules[name]) for name in operators)
     ):
-        what = (
-            f"is a mode of none of the operators ({', '.join(sorted(operators))}), which define no gradients"
-        )
+        what = f"none of the operators ({', '.join(sorted(operators))}) defines gradients"
         raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
     known = list(dict.fromkeys(name for sets in found for name in sets))
     drawn = map(DRAWN_SET.fullmatch, map(str.strip, workloads.split(",")))
     of_drawn = [name for one in drawn if one and one[3] for name in one[3].split("+")]
     for name in (*workloads.split(","), *of_drawn) if workloads and all(found) else ():
         if known and name.strip() not in known and not DRAWN_SET.fullmatch(name.strip()):
-            what = "is a workload set of none of the operators"
-            expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several with commas between them"
+            what = "no operator has this workload set"
+            expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several of them separated by commas"
             raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))
 
 

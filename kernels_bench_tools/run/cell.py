@@ -209,7 +209,7 @@ def _flaw_of_outputs(task: CellTask, collected: Collected, notes: list[str]) -> 
     if refused:
         return f"did not keep {refused}: {collected.refused[refused]}"
     if flaw.startswith("wrote no ") and collected.others:
-        return f"{flaw}, but {collected.others[0]}, which outputs= does not name"
+        return f"{flaw}; it wrote {collected.others[0]}, which outputs= does not name"
     if collected.missing and not flaw:
         return f"did not write {', '.join(collected.missing)}"
     return flaw
@@ -222,12 +222,12 @@ def how_it_ended(task: CellTask, end: Exit) -> Ended:
     logs = (task.draft.stderr, task.draft.stdout)
     if end.stop is not None:
         status, kind, how = {
-            Stop.TIMEOUT: (Status.TIMEOUT, "Timeout", f"did not end within {task.timeout} s"),
+            Stop.TIMEOUT: (Status.TIMEOUT, "Timeout", f"timed out after {task.timeout} s"),
             Stop.OUTPUT: (Status.ERROR, "Flood", f"printed more than {readable_size(LOG_LIMIT)}"),
             Stop.MEMORY: (
                 Status.OOM,
                 "MemoryLimit",
-                f"held {readable_size(end.memory)} of memory, more than it may",
+                f"used {readable_size(end.memory)} of memory, more than its limit",
             ),
         }[end.stop]
         failure = _with_last_line(kind, how, logs)
@@ -251,7 +251,7 @@ def how_it_ended(task: CellTask, end: Exit) -> Ended:
 
 def _with_last_line(kind: str, how: str, logs: tuple[Path, Path]) -> Failure:
     line = last_line(logs)
-    return Failure(type=kind, msg=f"{how}; last: {line}" if line else how)
+    return Failure(type=kind, msg=f"{how}; last output: {line}" if line else how)
 
 
 def describe_cell(

@@ -81,10 +81,10 @@ def collect_outputs(
         size = files[name].st_size
         if size > room:
             total = sum(one.st_size for one in files.values())
-            collected.excess = f"its files hold {readable_size(total)}, and {readable_size(limit)} are kept"
-            collected.refused[ascii(name)] = f"it holds {readable_size(size)}"
+            collected.excess = f"its files total {readable_size(total)}; the limit is {readable_size(limit)}"
+            collected.refused[ascii(name)] = f"it is {readable_size(size)} large"
         elif len(collected.kept) == MOST_FILES:
-            collected.excess = f"it wrote {len(files)} files, and {MOST_FILES} are kept"
+            collected.excess = f"it wrote {len(files)} files; the limit is {MOST_FILES}"
             break
         else:
             try:
@@ -132,7 +132,7 @@ def _why_refused(name: str, mode: int) -> str:
     if not stat.S_ISREG(mode):
         return "it is not a regular file"
     if not name.isprintable():  # also marks that change the writing direction
-        return "its name has characters that cannot be shown"
+        return "its name contains unprintable characters"
     if len(os.fsencode(name)) > LONGEST_PATH or len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         return "its name is too long"
     return ""
@@ -183,7 +183,7 @@ def check_records(
             if problems and (not records or any(record.schema for record in records)):
                 return f"{problems[0].where} {problems[0].what}"
             if not records:
-                return f"{name} holds no record"
+                return f"{name} contains no records"
             notes += [f"{one.where} {one.what}" for one in problems]
     return ""
 

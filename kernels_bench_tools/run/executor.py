@@ -66,8 +66,8 @@ from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 
 NOT_JUDGED = (
-    "nobody judges its figures, since its environment has no torch, or another version of kernels-bench-tools than "
-    "this one. For that: kbt upgrade --harness SOURCE"
+    "its results are not judged: its environment lacks torch or has a different version of kernels-bench-tools. "
+    "Fix: kbt upgrade --harness"
 )
 _HOME, _SCRIPTS = "home", "cells"
 """In the folder of a process: its home, and its script with the cells that it imports."""
@@ -178,7 +178,7 @@ class LocalExecutor:
         try:
             prepared = self._environment.prepare(script, self._project.state, log, self._processes)
         except OSError as error:
-            prepared = Prepared(reason=f"its environment cannot be made: {error.strerror or error}")
+            prepared = Prepared(reason=f"its environment cannot be created: {error.strerror or error}")
         hide_paths(log, self._hidden)
         return replace(prepared, reason=public(prepared.reason, self._hidden))
 
@@ -193,7 +193,7 @@ class LocalExecutor:
                 return prepared
             if not prepared.script:
                 return Prepared(reason=f"its environment changed during this build: {change}")
-            what = f"the packages of its environment were changed ({change}); it is made again"
+            what = f"packages in its environment were modified ({change}); creating it again"
             self._progress.note(f"{task.node.name}: {public(what, self._hidden)}")
             self._environment.shared_script(code, script, self._project.state)
             made = self._make(Path(prepared.script), task.draft.environment_log)
@@ -220,7 +220,7 @@ class LocalExecutor:
                 result = self._run_process(task, prepared.python, folder)
             changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
-                changed = changed or "the cores or the priority of kbt were changed"
+                changed = changed or "the CPU affinity or the priority of kbt was changed"
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
                 changed = changed or prepared.change(measures=task.cell.measures)
             if not changed:
@@ -272,7 +272,7 @@ class LocalExecutor:
                 start.folder, task.cell.outputs, artifacts, task.policy.artifact_limit, written.files
             )
         except OSError as error:  # usually a full disk; what was copied before is complete
-            collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
+            collected = Collected(excess=f"its files cannot be copied: {error.strerror or error}")
             transient = True
         if task.cell.measures:
             for records in artifacts.rglob("*.jsonl"):
@@ -333,7 +333,7 @@ class LocalExecutor:
                     made = self._environment.prepare(path, state, own / "environment", self._processes)
                     if made.reason or not (site := find_packages(made.python)):
                         raise OSError(
-                            f"the environment of the process that judges cells cannot be made: {made.reason}"
+                            f"the environment of the process that judges cells cannot be created: {made.reason}"
                         )
                     python, paths = made.python, [str(site), *paths]
                 variables = self._environment.variables(own) | compiler_caches({}, own)

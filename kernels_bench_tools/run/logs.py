@@ -93,7 +93,7 @@ def _printed(file: int) -> bytes:
     head = head[: head.rfind(b"\n") + 1] or head
     tail = tail[tail.find(b"\n", 0, TAIL_BYTES // 2) + 1 :]
     missing = size - len(head) - len(tail)
-    line = f"--- {missing:,} bytes are missing here: the log was too long ---\n".encode()
+    line = f"--- {missing:,} bytes omitted: the log is too long ---\n".encode()
     return head + (b"" if head.endswith(b"\n") else b"\n") + line + tail
 
 

@@ -338,7 +338,7 @@ class Execution:
             try:
                 keep_results()
             except (OSError, ProjectError) as error:
-                self.progress.note(f"not everything that had finished could be kept: {error}")
+                self.progress.note(f"some finished results could not be stored: {error}")
 
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
         notebook, cell = node.notebook, node.cell

@@ -163,7 +163,7 @@ class Session:
                     if cell in self._over:
                         continue
                     if known := self._known(cell, process):
-                        what = f"{cell}: process {process + 1} is known, from a build that was interrupted"
+                        what = f"{cell}: process {process + 1} was measured before an interruption; its results are reused"
                         self.progress.note(what)
                         self.progress.process_started(str(cell), process, self.processes)
                         self._end(cell, process, known)

@@ -77,11 +77,11 @@ def written(project: Path) -> dict[str, bytes]:
         ("build --memory-limit 10", "--memory-limit: ", "no cell can start"),
         ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
         ("build --pass-env A=B", "--pass-env: ", "is not a variable's name"),
-        ("build --workloads smoke,larg", "--workloads larg: ", "is a workload set of none of the operators"),
+        ("build --workloads smoke,larg", "--workloads larg: ", "no operator has this workload set"),
         (
             "build --workloads random:9:1:cpu+larg",
             "--workloads larg: ",
-            "is a workload set of none of the operators",
+            "no operator has this workload set",
         ),
         ("build --workloads random:9", "--workloads random:9: ", "random:COUNT:SEED"),
         ("upgrade --to 2999-01-01", "--to 2999-01-01: ", "in the future"),

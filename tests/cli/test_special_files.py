@@ -33,7 +33,7 @@ def put_huge(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("put", "why"), [(put_fifo, "it is not a regular file"), (put_huge, "it has more than 2 GiB")]
+    ("put", "why"), [(put_fifo, "it is not a regular file"), (put_huge, "it is larger than 2 GiB")]
 )
 def test_check_names_each_fifo_and_huge_file(bare: Path, put: Callable[[Path], Path], why: str) -> None:
     for name in READ:

@@ -190,7 +190,7 @@ def test_the_same_build_on_two_workers_gives_the_same_site(workspace, cluster):
 
 
 def test_a_cell_that_kills_its_workers_has_crashed_and_others_run(workspace, cluster):
-    reason = "its worker was lost each time while it ran"
+    reason = "its worker was lost each time it ran"
     workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
     workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
     recorder = workspace.build(cluster=cluster.scheduler_address, processes=1)

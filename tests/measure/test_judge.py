@@ -141,7 +141,7 @@ def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:
     found = records(built, "endless")
 
     assert [record.outcome for record in found][:2] == [Status.OK, Status.TIMEOUT]
-    assert found[1].err.msg.startswith("did not end within 20 s")
+    assert found[1].err.msg.startswith("timed out after 20 s")
 
 
 def test_no_other_implementation_lost_or_got_a_record(built: Path, summary: Summary) -> None:

@@ -85,12 +85,12 @@ def test_it_writes_charts_a_table_and_a_summary(cell, capsys):
 
 def test_a_cell_without_records_is_a_row_with_its_status(cell):
     cell.need("good", source("good", [1.0], device=EPYC).records)
-    cell.need("slow", status=Status.TIMEOUT, reason="did not end within 900 s")
+    cell.need("slow", status=Status.TIMEOUT, reason="timed out after 900 s")
     cell.need("silent")
 
     rows = rows_of(cell.run())
 
-    assert (rows["slow"].status, rows["slow"].reason) == (Status.TIMEOUT, "did not end within 900 s")
+    assert (rows["slow"].status, rows["slow"].reason) == (Status.TIMEOUT, "timed out after 900 s")
     assert (rows["silent"].status, rows["silent"].reason) == (Status.INVALID, "wrote no records")
     assert rows["slow"].points[0].status is Status.TIMEOUT
 

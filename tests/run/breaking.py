@@ -57,7 +57,9 @@ open("started.txt", "w").write("started")
 _STARTED = re.compile(
     r"  (?:\[\d+/\d+\] )?(?P<cell>\S+\.md:\S+)  running(?:, process (?P<process>\d+) of \d+)?"
 )
-_FROM_CACHE = re.compile(r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) is known, .*")
+_FROM_CACHE = re.compile(
+    r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) was measured before an interruption; .*"
+)
 _FINISHED = re.compile(r"✓ (?P<cell>\S+\.md:\S+)  ")
 
 

@@ -18,17 +18,17 @@ FAILURES = {
     "a segmentation fault": (
         "def f():\n    import ctypes; ctypes.string_at(0)\nf()",
         "crashed",
-        r'killed by SIGSEGV; last: File ".*ctypes/__init__\.py", line \d+ in string_at',
+        r'killed by SIGSEGV; last output: File ".*ctypes/__init__\.py", line \d+ in string_at',
     ),
     "an abort": (
         "import os; os.write(2, b'assertion failed\\n'); os.abort()",
         "crashed",
-        r'killed by SIGABRT; last: File "\.kbt/cells/n__c1\.py", line 1 in <module>',
+        r'killed by SIGABRT; last output: File "\.kbt/cells/n__c1\.py", line 1 in <module>',
     ),
     "a SIGKILL": (
         "import os; print('step 7', flush=True); os.kill(os.getpid(), 9)",
         "crashed",
-        r"killed by SIGKILL \(out of memory\?\); last: step 7",
+        r"killed by SIGKILL \(out of memory\?\); last output: step 7",
     ),
     "a MemoryError": ("x = bytearray(10**18)", "oom", "MemoryError"),
     "an allocator's message": (
@@ -42,7 +42,7 @@ faulthandler.disable()
 os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'")
 os.abort()""",
         "oom",
-        "killed by SIGABRT; last: terminate called .*'std::bad_alloc'",
+        "killed by SIGABRT; last output: terminate called .*'std::bad_alloc'",
     ),
     "an exit code": ("import sys; print('no licence'); sys.exit(3)", "error", "exit code 3: no licence"),
     "an exception of two lines": ("raise ValueError('two\\nlines')", "error", "ValueError: two"),
@@ -52,12 +52,12 @@ os.abort()""",
     "a hang": (
         "import time; print('waiting for a lock', flush=True); time.sleep(600)",
         "timeout",
-        "did not end within 1 s; last: waiting for a lock",
+        "timed out after 1 s; last output: waiting for a lock",
     ),
     "a hang that ignores signals": (
         "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
         "timeout",
-        "did not end within 1 s",
+        "timed out after 1 s",
     ),
     "output that is not text": ("import os; os.write(1, bytes(range(256)) * 100)", "ok", ""),
     "a closed stdout": ("import os; os.close(1); os.close(2); open('x', 'w').write('x')", "ok", ""),
@@ -126,7 +126,7 @@ def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
     assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
     assert (lines[0], lines[-1]) == ("line 0000000", "line 0099999")
     missing = 100_000 * 13 - 13 * (len(lines) - 1)
-    assert notice == f"--- {missing:,} bytes are missing here: the log was too long ---"
+    assert notice == f"--- {missing:,} bytes omitted: the log is too long ---"
 
 
 def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
@@ -135,7 +135,7 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
 
     assert run.status == "error"
     assert run.reason.startswith("printed more than ")
-    assert " bytes are missing here: " in workspace.text(run.stdout)
+    assert " bytes omitted: " in workspace.text(run.stdout)
 
 
 SHARED = Path("/dev/shm")
@@ -186,7 +186,9 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
     for number, way in enumerate(MEMORY):
         run = workspace.result(f"{number}.md")
         assert run.status == "oom", way
-        assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason), way
+        assert re.fullmatch(
+            r"used \d+ MiB of memory, more than its limit; last output: filling", run.reason
+        ), way
     for left in SHARED.glob(f"{OURS}*"):  # one that was never seen open, on a busy machine
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 

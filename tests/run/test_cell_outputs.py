@@ -70,7 +70,7 @@ def test_an_unprintable_name_is_rejected_in_a_printable_line(collect, name):
     for shown, why in collected.refused.items():
         assert shown.isprintable()
         assert shown.isascii()
-        assert why == "its name has characters that cannot be shown"
+        assert why == "its name contains unprintable characters"
 
 
 def test_names_and_paths_that_are_too_long_and_files_over_the_limits_are_rejected(collect, monkeypatch):
@@ -88,13 +88,13 @@ def test_names_and_paths_that_are_too_long_and_files_over_the_limits_are_rejecte
         file.truncate(2**40)
     collected = collect(limit=1000)
     assert collected.kept == ["a.bin", "z.jsonl"]
-    assert collected.excess == "its files hold 1024 GiB, and 1000 B are kept"
-    assert collected.refused == {"'sparse'": "it holds 1024 GiB"}
+    assert collected.excess == "its files total 1024 GiB; the limit is 1000 B"
+    assert collected.refused == {"'sparse'": "it is 1024 GiB large"}
 
     monkeypatch.setattr(collecting, "MOST_FILES", 1)
     collected = collect(limit=2**41)
     assert collected.kept == ["z.jsonl"]
-    assert collected.excess == "it wrote 3 files, and 1 are kept"
+    assert collected.excess == "it wrote 3 files; the limit is 1"
 
 
 def test_folders_that_are_too_deep_are_rejected(collect):

@@ -62,7 +62,7 @@ def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspac
 
     assert workspace.result("a.md").status == "ok", workspace.result("a.md").reason
     assert workspace.result("b.md").reason == "ModuleNotFoundError: No module named 'tiny_two'"
-    assert any("b.md:a: the packages of its environment were changed" in note for note in told.notes)
+    assert any("b.md:a: packages in its environment were modified" in note for note in told.notes)
 
 
 def test_a_cell_without_a_header_is_isolated(workspace, monkeypatch):

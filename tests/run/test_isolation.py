@@ -71,7 +71,7 @@ def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_
             ["invalid"],
         )
         assert "while it ran, so it has no result. Build again to run it" in run.reason
-        assert any(f"{name}:a: the packages of its environment were changed" in note for note in told.notes)
+        assert any(f"{name}:a: packages in its environment were modified" in note for note in told.notes)
     assert {workspace.text(workspace.result(name).stdout) for name in (*bad, B)} == {"1 False\n"}
     assert (workspace.result(B).status, workspace.result(B).reason) == ("ok", "")
     assert workspace.build(environment="uv").started == [f"{name}:a" for name in bad]
@@ -154,7 +154,7 @@ def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, 
         assert workspace.result(A).status == "ok"
         run = workspace.result(B)
         assert run.status == "error"
-        assert f"/{name} is in no RECORD" in run.reason
+        assert f"/{name} is not listed in any RECORD" in run.reason
         assert "\n" not in run.reason
 
 
@@ -190,7 +190,9 @@ def test_a_cell_that_takes_cores_from_kbt_has_no_result_and_others_have_all_core
     workspace.build()
 
     assert workspace.result(A).status == "invalid"
-    assert workspace.result(A).reason.startswith("the cores or the priority of kbt were changed while it ran")
+    assert workspace.result(A).reason.startswith(
+        "the CPU affinity or the priority of kbt was changed while it ran"
+    )
     assert workspace.text(workspace.result(B).stdout) == f"{CORES}\n"
 
 

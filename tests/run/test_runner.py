@@ -101,7 +101,7 @@ def test_records_of_a_failed_cell_are_kept_and_the_failure_is_added(workspace):
     ways = [
         ("raise ValueError('no')", "error", "ValueError", "ValueError: no"),
         ("import os; os.kill(os.getpid(), 11)", "crashed", "SIGSEGV", "killed by SIGSEGV"),
-        ("import time; time.sleep(60)", "timeout", "Timeout", "did not end within 1 s"),
+        ("import time; time.sleep(60)", "timeout", "Timeout", "timed out after 1 s"),
         (f"{write}('garbage\\n')", *invalid),
         (f"{write}('{{\"ts\": 1\\n')", *invalid),
         (f"{write}(10 * chr(0))", *invalid),
@@ -130,9 +130,13 @@ def test_records_of_a_failed_cell_are_kept_and_the_failure_is_added(workspace):
 def test_a_measuring_cell_without_records_gets_a_record_of_the_failure(workspace):
     ways = [
         ("1", MEASURING, "wrote no op.jsonl"),
-        ("open('op.jsonl', 'w')", MEASURING, "op.jsonl holds no record"),
+        ("open('op.jsonl', 'w')", MEASURING, "op.jsonl contains no records"),
         ("1", "id=a outputs=*.jsonl", "wrote no *.jsonl"),
-        ("open('o.jsonl', 'w')", MEASURING, "wrote no op.jsonl, but o.jsonl, which outputs= does not name"),
+        (
+            "open('o.jsonl', 'w')",
+            MEASURING,
+            "wrote no op.jsonl; it wrote o.jsonl, which outputs= does not name",
+        ),
         ("open('op.jsonl', 'wb').write(b'\\xff\\n')", MEASURING, "op.jsonl:1 is not a record"),
     ]
     for number, (code, attributes, _) in enumerate(ways):

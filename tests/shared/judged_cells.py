@@ -126,7 +126,7 @@ ATTACKS = {
     },
     # It ends while the judge may still be asking it.
     "serve_replaced": Attack(
-        "serve_replaced()", {Status.INVALID, Status.ERROR}, "holds no record|ended this run"
+        "serve_replaced()", {Status.INVALID, Status.ERROR}, "contains no records|ended this run"
     ),
     # 3: records that nobody measured
     "file_without_benchmark": unjudged("write()"),

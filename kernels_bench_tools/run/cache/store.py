@@ -343,7 +343,7 @@ class CellCache:
             draft.make()
             if self._number != (number := self.folder.stat().st_ino):
                 self._number = number
-                what = f"{self.folder} was removed before it ended. The next build runs the cells whose results are lost"
+                what = f"{self.folder} was removed while the build was running. The next build reruns cells whose results are lost"
                 self._note(f"{result.cell}: {what}")
             synced = draft.finish(result)
             if os.path.lexists(final):  # `sweep` undoes this if the build is killed before the next step

@@ -122,7 +122,7 @@ class UvEnvironment:
             # A cell that writes to a file of its environment changes uv's cache, which is linked and in use by `uv run kbt`.
             if package:
                 self._run(["cache", "clean", "--force", package], script, log, processes)
-        reason = f"its environment is not what its packages installed: {wrong}. Run `uv cache clean`"
+        reason = f"its environment differs from what its packages installed: {wrong}. Run `uv cache clean`"
         return Prepared(reason=reason)
 
     def _sync(self, script: Path, log: Path, processes: Processes) -> Prepared:
@@ -136,7 +136,7 @@ class UvEnvironment:
         command = ["sync", "--script", str(script), "--python", python, "--output-format", "json"]
         end, output = self._run(command, script, log, processes)
         if end.stop is Stop.TIMEOUT:
-            return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
+            return Prepared(reason=f"uv timed out after {RESOLUTION_SECONDS:.0f} s")
         if end.code:
             errors = log.read_text(encoding="utf-8", errors="replace")
             unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
@@ -193,8 +193,8 @@ def torch_notice(cells: Iterable[Cell], state: Path, environ: Mapping[str, str])
     if any(find_packages(environment.python) for environment in made if environment):
         return ""
     return (
-        f"torch for {plural(count, 'cell')}: most indexes have it for Linux with CUDA only, about 3 GB to download unless uv "
-        "has it. UV_FIND_LINKS=FOLDER takes a CPU build from a folder; `kbt build --no-measure` needs none"
+        f"{plural(count, 'cell')} will install torch: most indexes have only its CUDA build for Linux, a download of about "
+        "3 GB unless uv has it cached. UV_FIND_LINKS=FOLDER takes a CPU build from a folder; `kbt build --no-measure` needs none"
     )
 
 

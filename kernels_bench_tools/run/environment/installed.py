@@ -146,10 +146,10 @@ class Installed:
         for path in sorted(now.keys() - listed.keys()):
             inside = path.partition("/site-packages/")[2]
             if inside and _STARTUP.fullmatch(inside) and not _BYTECODE.fullmatch(path):
-                return f"{self._name(path)} is in no RECORD", ""
+                return f"{self._name(path)} is not listed in any RECORD", ""
         states = {path: now.get(path, _MISSING) for path, entry in listed.items() if entry.digest}
         if altered := _altered(states, listed):
-            return f"{self._name(altered)} is not as its RECORD says", listed[altered].package
+            return f"{self._name(altered)} differs from its RECORD", listed[altered].package
         self._take(self._with_own_bytecode(now, now))
         return "", ""
 

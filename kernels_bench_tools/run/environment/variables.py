@@ -152,7 +152,7 @@ def home_folder(environ: Mapping[str, str]) -> Path:
     try:
         return Path(environ.get("HOME") or Path.home())
     except RuntimeError:  # in a container, a user may be a number only
-        raise KbtError("HOME", "is not set", "A folder that can be written", "Set HOME to one") from None
+        raise KbtError("HOME", "is not set", "A writable folder", "Set HOME to one") from None
 
 
 def _cache_home(environ: Mapping[str, str]) -> Path:
