@@ -25,7 +25,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.header import path_sources, read_header
+from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
@@ -36,7 +36,7 @@ from kernels_bench_tools.records.settings import OPERATORS, operator_modules, sh
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
 from kernels_bench_tools.run.cache.store import CellCache, Entry, read_entry
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.environment.base import find_environment, local_sources
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.run.executor import LocalExecutor
 from kernels_bench_tools.run.options import BuildOptions
@@ -158,20 +158,20 @@ def _rootless(path: Path) -> str:
 
 def _read_by_headers(nodes: Iterable[Node]) -> set[Path]:
     """Return the files that uv reads for the headers of cells: packages that path sources name."""
-    found: set[Path] = set()
-    for source in {
-        Path(os.path.normpath(node.notebook.script_path(node.cell).parent / path))
-        for node in nodes
-        for path in path_sources(read_header(node.cell.code)).values()
-    }:
+    read: set[Path] = set()
+    sources: set[Path] = set()
+    for node in nodes:
+        script = node.notebook.script_path(node.cell)
+        sources |= {*local_sources(read_header(node.cell.code), script).values()}
+    for source in sources:
         own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
         parts = [source / part for part in _PACKAGE_PARTS] if own else [source]
         files = {path for part in parts for path in source_files(part)}
         if sum(path.stat().st_size for path in files) > SOURCES_LIMIT:
             what = f"is larger than {SOURCES_LIMIT // 2**20} MiB, the limit for sources sent to a worker"
             raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
-        found |= files
-    return found
+        read |= files
+    return read
 
 
 def _archive(paths: Iterable[Path], root: Path = Path("/")) -> bytes:
@@ -259,7 +259,6 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
                 project,
                 graph,
                 executor.device,
-                executor.environment,
                 executor.identity,
                 context.request,
                 operator_sources=context.sources,

@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -39,58 +40,52 @@ from kernels_bench_tools.text.words import did_you_mean
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
-Show = Callable[[BuildRun], None]
-"""Publishes the results so far."""
-_Selection = tuple[Survey, list[CellName], set[CellName]]
-
 
 def build(
     project: Project,
     targets: Sequence[str],
     options: BuildOptions,
     progress: Progress,
-    show: Show | None = None,
+    show: Callable[[BuildRun], None] | None = None,
 ) -> BuildRun:
     """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
 
-    ``show`` is called while a long build runs: before it measures, and when an operator is finished. Targets are notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for everything.
-    The result has every notebook of the project; cells that are not targets have their last result.
+    Targets are notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for everything.
+    ``show`` publishes the results so far of a long build: before it measures, and when an operator is finished. The
+    result has every notebook of the project; cells that are not targets have their last result.
 
     Raises:
         NotebooksError: Something is wrong with all notebooks concerned, or with the only one of a target; nothing has run.
         KeyboardInterrupt: The build was interrupted; finished results are kept.
     """
     environment = find_environment(options.environment)
-    selection = _select(project, targets, options)
+    survey, cells, rerun = _select(project, targets, options)
     progress = serialize(progress)
     with ExitStack() as stack:
         waited = stack.enter_context(project_lock(project, progress))
         stack.enter_context(signals_as_interrupt())
         if waited:  # the notebooks may have been edited meanwhile
-            selection = _select(project, targets, options)
+            survey, cells, rerun = _select(project, targets, options)
         executor: Executor
         if options.executor is None:
             executor = LocalExecutor(project, current_device(), environment, options.jobs, progress)
         else:
             executor = options.executor(project, options.environment, progress)
         stack.callback(executor.close)
-        survey, cells, rerun = selection
         wrong = {*select_notebooks(project, survey, targets), *(name.notebook for name in cells)}
         for name, problems in survey.broken.items():
             for problem in problems if name in wrong else problems[:1]:
                 progress.note(f"left out: {problem}")
         wrong &= survey.broken.keys()
-        device = executor.device
-        cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
+        cache = CellCache(project.state, progress.note)
         cache.sweep()
-        prints = Fingerprints(
-            project, survey.graph, device, executor.environment, executor.identity, options.request
-        )
         execution = Execution(
             executor=executor,
-            fingerprints=prints,
+            fingerprints=Fingerprints(
+                project, survey.graph, executor.device, executor.identity, options.request
+            ),
             cache=cache,
-            checkout=checkout,
+            checkout=Checkout(project.root),
             progress=progress,
             options=options,
             policy=_policy(project.policy, options, progress),
@@ -126,7 +121,9 @@ def _policy(policy: CellPolicy, options: BuildOptions, progress: Progress) -> Ce
     return msgspec.structs.replace(policy, memory_limit=limit, pass_env=passed)
 
 
-def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:
+def _select(
+    project: Project, targets: Sequence[str], options: BuildOptions
+) -> tuple[Survey, list[CellName], set[CellName]]:
     """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
     again = targets if options.rerun is True else options.rerun or ()
     survey, cells = survey_targets(project, targets, again)
@@ -137,25 +134,28 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
 
 def check_workloads(project: Project, nodes: Iterable[Node], request: Request) -> None:
     """Raise a ``ProjectError`` for a workload set, or a mode, that none of the operators of these cells has."""
-    workloads, mode = request.workloads, request.mode
     modules = operator_modules(PACKAGE_FOLDER / OPERATORS) | operator_modules(project.operators_folder)
-    operators = {node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures}
-    found = [_workload_sets(modules[name]) for name in sorted(operators & modules.keys())]
+    operators = sorted({node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures})
+    known = [modules[name] for name in operators if name in modules]
     if (
-        mode != FORWARD
+        request.mode != FORWARD
         and operators
-        and all(name in modules and _is_forward(modules[name]) for name in operators)
+        and len(known) == len(operators)
+        and all(map(_is_forward, known))
     ):
-        what = f"none of the operators ({', '.join(sorted(operators))}) defines gradients"
-        raise ProjectError(f"--mode {mode}", what, f"--mode {FORWARD}")
-    known = list(dict.fromkeys(name for sets in found for name in sets))
-    drawn = map(DRAWN_SET.fullmatch, map(str.strip, workloads.split(",")))
-    of_drawn = [name for one in drawn if one and one[3] for name in one[3].split("+")]
-    for name in (*workloads.split(","), *of_drawn) if workloads and all(found) else ():
-        if known and name.strip() not in known and not DRAWN_SET.fullmatch(name.strip()):
+        what = f"none of the operators ({', '.join(operators)}) defines gradients"
+        raise ProjectError(f"--mode {request.mode}", what, f"--mode {FORWARD}")
+    sets = [_workload_sets(module) for module in known]
+    if not sets or not all(sets) or not request.workloads:
+        return
+    names = list(dict.fromkeys(chain.from_iterable(sets)))
+    asked = [name.strip() for name in request.workloads.split(",")]
+    drawn = filter(None, map(DRAWN_SET.fullmatch, asked))
+    for name in (*asked, *(name for match in drawn if match[3] for name in match[3].split("+"))):
+        if name not in names and not DRAWN_SET.fullmatch(name):
             what = "no operator has this workload set"
-            expected = f"One of {', '.join(known)}, random:COUNT:SEED, or several of them separated by commas"
-            raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))
+            expected = f"One of {', '.join(names)}, random:COUNT:SEED, or several of them separated by commas"
+            raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, names))
 
 
 def _is_forward(module: Path) -> bool:
@@ -173,11 +173,10 @@ def _workload_sets(module: Path) -> list[str]:
         tree = ast.parse(read_file(module))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # named where the cell runs
         return []
-    keywords = (one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "workload_sets")
-    sets = next(keywords, None)
-    found = sets.value if sets and isinstance(sets.value, ast.Dict) else ast.Dict([], [])
+    keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    sets = next((keyword.value for keyword in keywords if keyword.arg == "workload_sets"), None)
     names: list[str] = []
-    for key, value in zip(found.keys, found.values, strict=True):
+    for key, value in zip(sets.keys, sets.values, strict=True) if isinstance(sets, ast.Dict) else ():
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             names.append(key.value)
         elif key is None and isinstance(value, ast.Call) and ast.unparse(value.func) == "model_sets":
@@ -189,19 +188,17 @@ def _workload_sets(module: Path) -> list[str]:
 
 def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong: Iterable[str]) -> BuildRun:
     """Return every notebook with the results of its cells, as far as they have any."""
-    cache, project = execution.cache, execution.fingerprints.project
+    cache, project, results = execution.cache, execution.fingerprints.project, execution.results
 
     def describe(name: CellName, cell: Cell) -> CellRun:
-        if cell.commented:
-            return describe_cell(project, cell, None, cached=False, expect={})
-        entry = execution.results.settled.get(name) or cache.last(name)
-        cached = entry is not None and name not in execution.results.new
+        entry = None if cell.commented else results.settled.get(name) or cache.last(name)
+        cached = entry is not None and name not in results.new
         run = describe_cell(project, cell, entry, cached, survey.notebooks[name.notebook].front.expect)
-        folders = execution.results.unfinished.get(name, [])
-        run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
+        for folder in results.unfinished.get(name, ()):
+            run.unfinished += map(project.relative, sorted(folder.rglob("*.jsonl")))
         return run
 
-    whole = [one for one in survey.notebooks.values() if one.name not in execution.broken]
+    whole = [notebook for notebook in survey.notebooks.values() if notebook.name not in execution.broken]
     return BuildRun(
         project=ProjectInfo(
             title=project.title,
@@ -212,9 +209,9 @@ def _describe(survey: Survey, options: BuildOptions, execution: Execution, wrong
         device=execution.executor.device,
         environment=options.environment,
         measures=options.measure,
-        notebooks=[describe_notebook(one, describe) for one in whole],
+        notebooks=[describe_notebook(notebook, describe) for notebook in whole],
         # Escaped, since a path that is not UTF-8 can be in no file.
-        selected=sorted([*map(str, execution.results.settled), *map(visible, wrong)]),
+        selected=sorted([*map(str, results.settled), *map(visible, wrong)]),
         left_out={visible(name): [*map(visible, problems)] for name, problems in execution.broken.items()},
     )
 

@@ -19,7 +19,7 @@ from kernels_bench_tools.own_folders import temporary_folder
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.run.build import check_workloads
-from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
+from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints, with_processes
 from kernels_bench_tools.run.cache.store import CellCache, Entry
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.options import BuildOptions
@@ -58,15 +58,15 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     Nothing runs, and nothing is written.
     """
     survey, cells = survey_targets(project, targets)
-    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.request)
-    device, environment = current_device(), find_environment(options.environment)
-    identity = environment.identity()
-    prints = Fingerprints(project, survey.graph, device, environment.name, identity, options.request)
+    nodes = survey.graph.nodes
+    check_workloads(project, [nodes[name] for name in cells], options.request)
+    device, identity = current_device(), find_environment(options.environment).identity()
+    prints = Fingerprints(project, survey.graph, device, identity, options.request)
     counts = options.process_counts(device.kind)
     cache, results = CellCache(project.state), dict[CellName, Entry]()
     plans = []
     for name in cells:
-        node, plan = survey.graph.nodes[name], CellPlan(cell=str(name), action=PlannedAction.UNCHANGED)
+        node, plan = nodes[name], CellPlan(cell=str(name), action=PlannedAction.UNCHANGED)
         plans.append(plan)
         if name.notebook in survey.broken:
             plan.action, plan.reason = PlannedAction.BROKEN, survey.broken[name.notebook][0]
@@ -100,7 +100,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
             before = last.result.parts
             after = [key.parts for key in keys]
             if not keys:  # the outputs of other cells are not known
-                after = [prints.own_parts(node, count) for count in counts]
+                after = with_processes(node, prints.own_parts(node), counts)
                 before = {part: digest for part, digest in before.items() if not part.startswith(UPSTREAM)}
             plan.changed = min((differences(before, parts) for parts in after), key=len)
     return plans
@@ -146,7 +146,7 @@ def find_affected(
     identity, package = find_environment(environment).identity(), PACKAGE_FOLDER.parent
 
     def fingerprints(project: Project, graph: Graph, package: Path) -> Fingerprints:
-        return Fingerprints(project, graph, current_device(), environment, identity, package=package)
+        return Fingerprints(project, graph, current_device(), identity, package=package)
 
     with temporary_folder() as folder:
         earlier = folder / "tree"
@@ -156,9 +156,9 @@ def find_affected(
         own = package.is_relative_to(repository.top)
         old_package = earlier / package.relative_to(repository.top) if own else package
         with suppress(KbtError):  # it was no project then
-            found = find_project(root) if root.is_dir() else None
-            if found and found.root == root:
-                before = fingerprints(found, survey_project(found).graph, old_package)
+            then = find_project(root) if root.is_dir() else None
+            if then and then.root == root:
+                before = fingerprints(then, survey_project(then).graph, old_package)
         changed = _changed_cells(fingerprints(project, survey.graph, package), before, cells, files)
     by_notebook = grouped((cell.notebook, survey.graph.nodes[cell]) for cell in changed)
     return [
@@ -187,8 +187,8 @@ def _changed_cells(
             moved = {*node.needs} ^ {*old.needs}
             try:
                 differing = differences(before.own_parts(old), now.own_parts(node))
-                inputs = now.inputs(node)
-                own = [what for what in differing if _is_tracked(now.project, what, inputs, files)]
+                sources = now.sources(node)
+                own = [part for part in differing if _is_tracked(now.project, part, sources, files)]
             except (KbtError, ValueError, OSError):  # its notebook was broken then
                 own = ["code"]
         # The front matter of a needed notebook is an input of the cell.
@@ -200,15 +200,15 @@ def _changed_cells(
         others = dict.fromkeys([*node.needs, *(old.needs if old else ())])
         upstream = [need for need in others if need in changed or need in moved]
         if own or upstream:
-            own = [what for what in own if not (moved and what == ORDER)]
+            own = [part for part in own if not (moved and part == ORDER)]
             changed[name] = [*own, *(f"{UPSTREAM}{need}" for need in upstream)]
     return changed
 
 
-def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: set[Path]) -> bool:
+def _is_tracked(project: Project, part: str, sources: Mapping[str, Path], files: set[Path]) -> bool:
     """Return whether a change is in the repository: a push has no build products, and no files elsewhere."""
-    if name.startswith(DATA):
-        path = project.root / name.removeprefix(DATA)
+    if part.startswith(DATA):
+        path = project.root / part.removeprefix(DATA)
         return bool({path, path.resolve()} & files)
-    source = inputs.get(name)
+    source = sources.get(part)
     return source is None or any(file == source or source in file.parents for file in files)

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from kernels_bench_tools.file_io import file_digest, read_file, walk_files
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.header import path_sources, read_header, split_header
+from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.code import code_digest
@@ -32,12 +32,14 @@ from kernels_bench_tools.records.hub import LOCK_FILE, builds_folder, described_
 from kernels_bench_tools.records.request import USUAL_REQUEST, Request
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, operator_sources, shared_files
 from kernels_bench_tools.run.cache.store import FORMAT, Entry
+from kernels_bench_tools.run.environment.base import local_sources
 from kernels_bench_tools.run.environment.variables import number_variables
+from kernels_bench_tools.text.words import words
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """Prefixes of the names of parts that a cell may have several of."""
 
-_HUB_CALL, _PROCESSES = "get_kernel", "processes"
+_HUB_CALL = "get_kernel"
 _DIGITS = 32
 """Length of the digest of a part; all of them are stored with every result."""
 
@@ -62,10 +64,8 @@ class Fingerprints:
     project: Project
     graph: Graph
     device: Device
-    environment: str
-    """``"uv"`` or ``"current"``."""
     identity: list[str]
-    """What of the environment can change results."""
+    """What of the environment can change results: ``"uv"`` or ``"current"``, and more."""
     request: Request = USUAL_REQUEST
     """What is asked of cells that measure."""
     package: Path = PACKAGE_FOLDER.parent
@@ -90,37 +90,28 @@ class Fingerprints:
 
     def keys(self, node: Node, results: Mapping[CellName, Entry], counts: Sequence[int]) -> list[CacheKey]:
         """Return the keys of a cell whose needs have ``results``; if it measures, one for each number of processes."""
-        parts, keys = self.parts(node, results, counts[0]), list[CacheKey]()
-        for count in counts if node.cell.measures else counts[:1]:
-            parts = parts | ({_PROCESSES: _digest(count)} if node.cell.measures else {})
-            encoded = msgspec.json.encode(parts, order="deterministic")
-            keys.append(CacheKey(hashlib.sha256(encoded).hexdigest(), parts))
-        return keys
-
-    def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
-        """Return the parts of a cell's key: name to digest."""
-        parts = self.own_parts(node, processes)
+        parts = self.own_parts(node)
         for name in node.needs:
             result = results[name].result
             seen: list[Any] = [result.status, result.reason, result.artifacts]
-            # A cell gets the front matter of the other notebooks that it needs.
-            own = name in node.local
-            parts[f"{UPSTREAM}{name}"] = _digest(
-                seen if own else [*seen, self.graph.nodes[name].notebook.front]
-            )
-        return parts
+            if name not in node.local:  # a cell gets the front matter of the other notebooks that it needs
+                seen.append(self.graph.nodes[name].notebook.front)
+            parts[f"{UPSTREAM}{name}"] = _digest(seen)
+        keys = []
+        for variant in with_processes(node, parts, counts):
+            encoded = msgspec.json.encode(variant, order="deterministic")
+            keys.append(CacheKey(hashlib.sha256(encoded).hexdigest(), variant))
+        return keys
 
-    def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
-        """Return the parts of a cell's key without those of the cells that it needs."""
+    def own_parts(self, node: Node) -> dict[str, str]:
+        """Return the parts of a cell's key without the cells that it needs and the number of processes: name to digest."""
         # Not cached: a data file may be edited during a long build.
-        values = self._values(node, processes)
+        values = self._values(node)
         values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
         values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
-        operators = self.project.operators_folder
+        folder, sources = self.project.operators_folder, self.operator_sources or {}
         for name, path in self._operator_files(node).items():
-            values[name] = module_digest(
-                path, (self.operator_sources or {}).get(path.relative_to(operators).as_posix())
-            )
+            values[name] = module_digest(path, sources.get(path.relative_to(folder).as_posix()))
         return {name: _digest(value) for name, value in values.items()}
 
     def changed_input(
@@ -130,9 +121,8 @@ class Fingerprints:
 
         For a cell that measures and has ``ran``, also which of the project's operators, which others get as they were.
         """
-        known, fresh = key.parts, replace(self)  # a new one has no cached digests of sources
         try:
-            found = fresh.own_parts(node)
+            now = replace(self).own_parts(node)  # a new one has no cached digests of sources
             for name in node.needs:
                 if artifact := results[name].changed_artifact():
                     return f"{artifact} of {name} changed"
@@ -143,18 +133,18 @@ class Fingerprints:
                         return f"{SOURCE}{self.project.operators}/{path} changed"
         except OSError as error:
             return f"{error.filename} cannot be read ({error.strerror})"
-        names = {**known, **found}  # a module that was removed is only known
-        of_files = (name for name in names if name.startswith((DATA, SOURCE)) or name == LOCK_FILE)
-        changed = next((name for name in of_files if found.get(name) != known.get(name)), "")
-        return f"{changed} changed" if changed else ""
+        for part in {**key.parts, **now}:  # a module that was removed has no part now
+            of_file = part.startswith((DATA, SOURCE)) or part == LOCK_FILE
+            if of_file and now.get(part) != key.parts.get(part):
+                return f"{part} changed"
+        return ""
 
-    def inputs(self, node: Node) -> dict[str, Path]:
-        """Return the paths of the parts of a cell's key that are files or folders."""
-        files = {f"{DATA}{self.project.relative(path)}": path for path in node.files}
-        files |= {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
-        return files | self._operator_files(node)
+    def sources(self, node: Node) -> dict[str, Path]:
+        """Return the paths of the parts of a cell's key that are local packages or the project's own operators."""
+        sources = {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
+        return sources | self._operator_files(node)
 
-    def _values(self, node: Node, processes: int) -> dict[str, Any]:
+    def _values(self, node: Node) -> dict[str, Any]:
         front, cell = node.notebook.front, node.cell
         code, header = split_header(cell.code)
         values: dict[str, Any] = {
@@ -173,7 +163,7 @@ class Fingerprints:
         if cell.imported:
             values |= {"imported": {name: code_digest(text) for name, text in cell.imported.items()}}
         if cell.measures:
-            values |= {"family": front.family, _PROCESSES: processes}
+            values |= {"family": front.family}
             values |= {name: asked for name, asked in structs.asdict(self.request).items() if asked}
             if self.request.effect:
                 models = sorted((self.package / PACKAGE / "models").rglob("*.py"))
@@ -197,15 +187,13 @@ class Fingerprints:
         This package is always one if the cell runs in the ``current`` environment.
         """
         header = read_header(node.cell.code)
-        folder = node.notebook.script_path(node.cell).parent
-        written = sorted(path_sources(header).items())
-        sources = [(name, Path(os.path.normpath(folder / path))) for name, path in written]
-        if self.environment == "current" and PACKAGE in node.cell.sources:
+        sources = sorted(local_sources(header, node.notebook.script_path(node.cell)).items())
+        if self.identity[0] == "current" and PACKAGE in node.cell.sources:
             sources.append((PACKAGE, self.package))
         listed = (header or {}).get("dependencies", node.cell.deps)
-        words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []
-        found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
-        extras = sorted({extra.strip() for text in found for extra in text.split(",")})
+        texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+        matches = filter(None, map(_EXTRAS.match, texts))
+        extras = sorted({extra.strip() for match in matches for extra in match["extras"].split(",")})
         operator = node.notebook.operator.rpartition("/")[2] if node.cell.measures else ""
         for name, source in sources:
             if not (source / PACKAGE / "__init__.py").is_file():
@@ -217,13 +205,10 @@ class Fingerprints:
             if key not in self._sources:
                 digest = hashlib.sha256()
                 for path in sorted(files):
+                    inside = path.relative_to(source)
                     # Of the other modules there are too many to read them in each build.
-                    content = (
-                        module_digest(path)
-                        if OPERATORS in path.relative_to(source).parts
-                        else file_digest(path)
-                    )
-                    digest.update(os.fsencode(f"{path.relative_to(source).as_posix()}\0{content}\n"))
+                    digest_of = module_digest if OPERATORS in inside.parts else file_digest
+                    digest.update(os.fsencode(f"{inside.as_posix()}\0{digest_of(path)}\n"))
                 if len(key) > 1:
                     digest.update(_requirements(source / "pyproject.toml", extras))
                 self._sources[key] = digest.hexdigest()
@@ -248,22 +233,21 @@ class Fingerprints:
         return {f"{SOURCE}{self.project.relative(path)}": path for path in paths}
 
 
+def with_processes(node: Node, parts: dict[str, str], counts: Sequence[int]) -> list[dict[str, str]]:
+    """Return the parts of a cell's keys, one for each number of processes if it measures."""
+    return [parts | {"processes": _digest(count)} for count in counts] if node.cell.measures else [parts]
+
+
 def _digest(value: Any) -> str:
     data = msgspec.json.encode(value, order="deterministic")
     return hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
 PACKAGE = "kernels_bench_tools"
-_MEASURING_IMPORTS = (
-    "*.py",
-    "records/*.py",
-    "text/*.py",
-    "hub/*.py",
-    "measure/**/*.py",
-    "operators/**/*.py",
-    "models/derived/*.json",
-    "models/derived/transformers/*.json",
-)
+_MEASURING_IMPORTS = words("""
+    *.py records/*.py text/*.py hub/*.py measure/**/*.py operators/**/*.py
+    models/derived/*.json models/derived/transformers/*.json
+""")
 _MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.models", ("models/**/*.py",)
 """In the module of an operator that is a module of the models, and what such a module may import."""
 _OTHER_IMPORTS = ("*.py", "records/*.py", "text/*.py", "results/**/*.py", "chart/*.py")
@@ -304,8 +288,8 @@ def source_files(source: Path) -> Iterator[Path]:
     if source.is_file():
         yield source
         return
-    found = walk_files(source, lambda one: one.name in _NOT_SOURCE or one.name.endswith(".egg-info"))
-    yield from filter(Path.is_file, found)
+    files = walk_files(source, lambda path: path.name in _NOT_SOURCE or path.name.endswith(".egg-info"))
+    yield from filter(Path.is_file, files)
 
 
 def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:

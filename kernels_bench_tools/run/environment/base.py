@@ -259,10 +259,17 @@ def find_uv() -> str:
 
 def _local_packages(script: Path) -> list[Path]:
     """Return the folders that a script's header takes from the local disk; of this package, what it imports."""
-    written = path_sources(_header(script)).values()
-    found = [Path(os.path.normpath(script.parent / path)) for path in written]
-    found = [path / PACKAGE_FOLDER.name if (path / PACKAGE_FOLDER.name).is_dir() else path for path in found]
-    return [path for path in found if path.is_dir()]
+    folders = []
+    for source in local_sources(_header(script), script).values():
+        package = source / PACKAGE_FOLDER.name
+        folders.append(package if package.is_dir() else source)
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def local_sources(header: dict[str, Any] | None, script: Path) -> dict[str, Path]:
+    """Return the paths of the packages that a script's header takes from the local disk, by name."""
+    written = path_sources(header).items()
+    return {name: Path(os.path.normpath(script.parent / path)) for name, path in written}
 
 
 def _header(script: Path) -> dict[str, Any]:
