@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -23,36 +24,32 @@ TAIL_BYTES = 2**20
 _CHUNK_BYTES = 256 * 1024
 
 
+@dataclass
 class Logs:
     """What a process prints: into files without a name, which no process can replace, and at its end into its logs.
 
-    A process that is started again continues them. ``on_line`` gets each whole line, of more than ``_CHUNK_BYTES`` at once
-    only the last ones. For ``hidden`` see :func:`hide_paths`; without it nothing is hidden. ``make_folder`` makes the logs'
-    folder again if a cell has removed it. Without ``stdout``, that stream has no log.
+    A process that is started again continues them.
     """
 
-    def __init__(
-        self,
-        stderr: Path,
-        stdout: Path | None = None,
-        on_line: Callable[[str], None] = lambda _: None,
-        hidden: Mapping[Path, str] | None = None,
-        make_folder: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.texts = [b"", b""]
-        """What was printed to stdout and stderr; the middle of a long text is replaced by a line that states its size."""
-        self._paths = (stdout, stderr)
-        self._on_line = on_line
-        self._hidden = hidden
-        self._make_folder = make_folder
-        self._folder = stderr.parent
-        self._positions: dict[int, int] = {}
-        """By open file, how far its lines have been passed on."""
+    stderr: Path
+    stdout: Path | None = None
+    """None for no log."""
+    on_line: Callable[[str], None] = lambda _: None
+    """Called with each whole line; if more than ``_CHUNK_BYTES`` are added at once, with the last ones."""
+    hidden: Mapping[Path, str] | None = None
+    """What is replaced, see :func:`hide_paths`; None to hide nothing."""
+    make_folder: Callable[[], object] = lambda: None
+    """Makes the logs' folder again if a cell has removed it."""
+    texts: list[bytes] = field(default_factory=lambda: [b"", b""], init=False)
+    """What was printed to stdout and stderr; the middle of a long text is replaced by a line that states its size."""
+    _positions: dict[int, int] = field(default_factory=dict, init=False)
+    """By open file, how far its lines have been passed on."""
 
     @contextmanager
     def opened(self) -> Iterator[tuple[int, int]]:
         """Yield the open files for stdout and stderr of a process; write the logs at the end."""
-        with TemporaryFile(dir=self._folder) as out, TemporaryFile(dir=self._folder) as err:
+        folder = self.stderr.parent
+        with TemporaryFile(dir=folder) as out, TemporaryFile(dir=folder) as err:
             files = out.fileno(), err.fileno()
             self._positions = dict.fromkeys(files, 0)
             for file in files:  # since programs may open the streams again by name
@@ -61,13 +58,13 @@ class Logs:
                 yield files
             finally:
                 self.follow()
-                self._make_folder()
-                for number, (file, log) in enumerate(zip(files, self._paths, strict=True)):
+                self.make_folder()
+                for number, (file, log) in enumerate(zip(files, (self.stdout, self.stderr), strict=True)):
                     text = self.texts[number] = self.texts[number] + _printed(file)
                     if log is not None:
                         remove_tree(log, log.parent)  # a cell may have put a folder or FIFO there
-                        shown = text if self._hidden is None else _public(text, self._hidden)
-                        write_atomically(log, shown, sync=False)
+                        text = text if self.hidden is None else _public(text, self.hidden)
+                        write_atomically(log, text, sync=False)
 
     def follow(self) -> None:
         """Pass on the lines that were added."""
@@ -81,7 +78,7 @@ class Logs:
             self._positions[file] = start + whole if whole or start == position else size
             for line in data[:whole].decode("utf-8", errors="replace").split("\n")[:-1]:
                 # A progress bar overwrites its line: show the last state.
-                self._on_line(line.rstrip("\r").rpartition("\r")[2])
+                self.on_line(line.rstrip("\r").rpartition("\r")[2])
 
 
 def _printed(file: int) -> bytes:

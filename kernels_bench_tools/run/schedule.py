@@ -48,7 +48,7 @@ from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.session import Session, group_of
+from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.text.tables import grouped
 
 LONG_SECONDS = 15.0
@@ -182,9 +182,8 @@ class Execution:
         """
         node, seen = self.graph.nodes[name], self.results.seen
         if name.notebook in self.broken:
-            self.results.standing[name] = self._without_result(
-                name, Status.INVALID, self.broken[name.notebook][0]
-            )
+            problem = self.broken[name.notebook][0]
+            self.results.standing[name] = self._without_result(name, Status.INVALID, problem)
             return True
         if any(need not in seen for need in node.needs):
             return False
@@ -202,9 +201,8 @@ class Execution:
             self._settle(name, known)
             return True
         if node.cell.measures and not self.options.measure and not unmet:
-            self.results.standing[name] = self.cache.last(name) or self._without_result(
-                name, Status.ABSENT, Status.ABSENT.meaning
-            )
+            absent = self._without_result(name, Status.ABSENT, Status.ABSENT.meaning)
+            self.results.standing[name] = self.cache.last(name) or absent
             return True
         prepared = self._prepared.get(name, Prepared())
         if not unmet and not prepared.reason:
@@ -224,9 +222,12 @@ class Execution:
         """
         nodes = [self.graph.nodes[name] for name in stale if not self.cache.last(name)]
         first = [node.name for node in nodes if not node.cell.measures and any(map(is_committed, node.files))]
-        options = replace(self.options, measure=False)
         without = replace(
-            self, options=options, publication=Publication(), progress=Progress(), results=Results()
+            self,
+            options=replace(self.options, measure=False),
+            progress=Progress(),
+            publication=Publication(),
+            results=Results(),
         )
         without.run(self.graph.closure(first), set())
 
@@ -295,14 +296,16 @@ class Execution:
         most, running = self.executor.sessions, self._running_sessions
         while len(running) < most or not (most or self._running or running):
             busy = {session.group for session in running.values()}
-            groups = grouped((group_of(node), node) for node in map(self.graph.nodes.__getitem__, ready))
+            nodes = [self.graph.nodes[name] for name in ready]
+            groups = grouped((node.notebook.operator or node.name.notebook, node) for node in nodes)
             group = next((group for group in groups if group not in busy), None)
             if group is None:
                 break
             # By name, not by duration: the order in a session is the same in every build.
-            nodes = sorted(groups[group], key=lambda node: (node.notebook.front.baseline, node.name))
+            members = sorted(groups[group], key=lambda node: (node.notebook.front.baseline, node.name))
             session = Session(
-                nodes=nodes,
+                group=group,
+                nodes=members,
                 processes=self._process_counts[-1],
                 device_kind=self.executor.device.kind,
                 keys=self._keys,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -62,20 +62,19 @@ def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | 
     The expected value is the median of the session. With fewer than ``FEWEST_PROCESSES``, a process's last value
     is compared with its first instead. ``limit`` is the share by which a value may differ.
     """
-    deviations: list[Deviation | None] = []
+    worst: list[Deviation | None] = []
     for times in session:
-        found = []
+        deviations = []
         for name, values in times.items():
-            others = [process[name] for process in session if process.get(name)]
+            of_all = [process[name] for process in session if process.get(name)]
             if not values:
                 continue
-            of_all = [value for some in others for value in some]
-            expected = median(of_all) if len(others) >= FEWEST_PROCESSES else values[0]
+            expected = median(chain(*of_all)) if len(of_all) >= FEWEST_PROCESSES else values[0]
             value = max(values, key=lambda value: abs(value - expected))
             if abs(value - expected) > max(limit * expected, SMALLEST_MS):
-                found.append(Deviation(name, value, expected))
-        deviations.append(max(found, key=lambda one: abs(one.ms / one.expected_ms - 1), default=None))
-    return deviations
+                deviations.append(Deviation(name, value, expected))
+        worst.append(max(deviations, key=lambda it: abs(it.ms / it.expected_ms - 1), default=None))
+    return worst
 
 
 def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[CellName, int]]:
@@ -90,17 +89,11 @@ def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[C
             yield cell, process
 
 
-def group_of(node: Node) -> str:
-    """Return what the cells of one session share: their operator, or else their notebook."""
-    return node.notebook.operator or node.name.notebook
-
-
-@dataclass(frozen=True)
-class _Started:
+class _Started(NamedTuple):
     """A process that has started, and waits for its turn."""
 
     process: _Process
-    task: CellTask
+    draft: Draft
     turn: Turn
     future: Future[StoredResult]
 
@@ -116,6 +109,8 @@ class _Ended(NamedTuple):
 class Session:
     """Cells that measure on one device, one process at a time."""
 
+    group: str
+    """What its cells share: their operator, or else their notebook."""
     nodes: Sequence[Node]
     processes: int
     """In how many fresh processes each cell is run."""
@@ -142,10 +137,6 @@ class Session:
         return LIMITS.get(self.device_kind, LIMITS["cuda"])
 
     @property
-    def group(self) -> str:
-        return group_of(self.nodes[0])
-
-    @property
     def names(self) -> list[CellName]:
         return [node.name for node in self.nodes]
 
@@ -155,16 +146,24 @@ class Session:
         On a GPU the next process starts to import while one measures.
         """
         order = list(process_order(self.names, self.processes))
+        nodes = {node.name: node for node in self.nodes}
         with ThreadPoolExecutor(max_workers=2) as pool:
-            start = partial(self._start, pool, execute)
+
+            def start(cell: CellName, process: int) -> _Started:
+                draft, turn = self.cache.draft(), Turn()
+                task = replace(self.make_task(nodes[cell], draft, process), turn=turn)
+                return _Started((cell, process), draft, turn, pool.submit(execute, task))
+
             ahead: _Started | None = None
             try:
                 for number, (cell, process) in enumerate(order):
                     if cell in self._over:
                         continue
                     if known := self._known(cell, process):
-                        what = f"{cell}: process {process + 1} was measured before an interruption; its results are reused"
-                        self.progress.note(what)
+                        label = f"{cell}: process {process + 1}"
+                        self.progress.note(
+                            f"{label} was measured before an interruption; its results are reused"
+                        )
                         self.progress.process_started(str(cell), process, self.processes)
                         self._end(cell, process, known)
                         continue
@@ -243,17 +242,6 @@ class Session:
     def _known(self, cell: CellName, process: int) -> Entry | None:
         return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell].digest, process))
 
-    def _start(
-        self,
-        pool: ThreadPoolExecutor,
-        execute: Callable[[CellTask], StoredResult],
-        cell: CellName,
-        process: int,
-    ) -> _Started:
-        node, turn = next(node for node in self.nodes if node.name == cell), Turn()
-        task = replace(self.make_task(node, self.cache.draft(), process), turn=turn)
-        return _Started((cell, process), task, turn, pool.submit(execute, task))
-
     def _begin(self, started: _Started) -> None:
         cell, process = started.process
         try:
@@ -267,10 +255,10 @@ class Session:
         started.turn.cancel()
         with suppress(Exception):
             started.future.result()
-        self.cache.discard(started.task.draft)
+        self.cache.discard(started.draft)
 
     def _finish_process(self, started: _Started) -> None:
-        (cell, process), draft = started.process, started.task.draft
+        (cell, process), draft = started.process, started.draft
         try:
             wait_for([started.future])
             result = started.future.result()
@@ -298,8 +286,8 @@ class Session:
     def _deviations(self) -> dict[_Process, Deviation]:
         processes = [(cell, process) for cell in self.names for process in sorted(self._ended[cell])]
         times = [self._ended[cell][process].times for cell, process in processes]
-        found = zip(processes, find_deviations(times, self._limit), strict=True)
-        return {process: deviation for process, deviation in found if deviation is not None}
+        deviations = zip(processes, find_deviations(times, self._limit), strict=True)
+        return {process: deviation for process, deviation in deviations if deviation is not None}
 
     def _restore(self, cell: CellName, process: int) -> None:
         """Write the records of a process again if another cell has changed them since it ended."""
