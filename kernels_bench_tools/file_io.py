@@ -142,7 +142,7 @@ def sync_path(path: str | Path) -> None:
 def check_writable(folder: Path) -> None:
     """Raise a ``ProjectError`` if no file can be written to ``folder``, or the folder cannot be made."""
     absolute = folder.absolute()
-    nearest = next(one for one in (absolute, *absolute.parents) if os.path.lexists(one))
+    nearest = next(path for path in (absolute, *absolute.parents) if os.path.lexists(path))
     try:
         with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(b"\n")

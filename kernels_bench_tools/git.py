@@ -68,21 +68,21 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        where, what, remedy = str(folder), "is not in a git repository", "`git clone` the project"
-        found = self._git("rev-parse", "--show-toplevel", where=where, what=what, remedy=remedy)
-        self.top = Path(os.fsdecode(found).removesuffix("\n")).resolve()
+        what, remedy = "is not in a git repository", "`git clone` the project"
+        top = self._git("rev-parse", "--show-toplevel", what=what, remedy=remedy)
+        self.top = Path(os.fsdecode(top).removesuffix("\n")).resolve()
         """The folder that the whole repository is checked out in."""
 
     def resolve(self, revision: str) -> str:
         """Return the full name of the commit that ``revision`` stands for; it must exist here."""
-        found = self._git(
+        name = self._git(
             *("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
             where=f"revision {revision!r}",
             what="there is no such commit here",
             expected="A commit, branch or tag of this repository, such as HEAD~1 or origin/main",
             remedy="If the clone is shallow, `git fetch --unshallow`; in a workflow, `fetch-depth: 0`",
         )
-        return found.decode().strip()
+        return name.decode().strip()
 
     def changed_files(self, commit: str) -> set[Path]:
         """Return the files that differ from ``commit``, are gone, or are new and not ignored."""
@@ -126,10 +126,10 @@ class Repository:
 
     def names(self, expressions: Sequence[str]) -> dict[str, str]:
         """Return the full names of objects such as ``COMMIT:path``, a file or folder; those that are not here are missing."""
-        given = "".join(f"{one}\n" for one in expressions)
-        found = self._git("cat-file", "--batch-check=%(objectname)", what="git cannot read", given=given)
-        answers = zip(expressions, os.fsdecode(found).splitlines(), strict=True)
-        return {asked: name for asked, name in answers if " " not in name}
+        given = "".join(f"{expression}\n" for expression in expressions)
+        names = self._git("cat-file", "--batch-check=%(objectname)", what="git cannot read", given=given)
+        answers = zip(expressions, os.fsdecode(names).splitlines(), strict=True)
+        return {expression: name for expression, name in answers if " " not in name}
 
     def read(self, contents: Sequence[str]) -> Iterator[bytes]:
         """Yield the bytes of contents with these names."""

@@ -82,21 +82,18 @@ class ClusterExecutor:
     def _describe_workers(self) -> list[WorkerInfo]:
         try:
             self._client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
-            found = self._client.run(describe_worker, self.environment, on_error="return")
+            answers = self._client.run(describe_worker, self.environment, on_error="return")
         except TimeoutError:
-            what, hint = (
-                "has a scheduler, but no workers",
-                f"Start some with `dask worker`, with `--resources {DEVICE}=1`",
-            )
-            raise ProjectError(self._where, what, "", hint) from None
-        for worker, answer in found.items():
-            if isinstance(answer, Exception):
-                what = f"cannot run cells ({type(answer).__name__}: {answer})"
-                raise ProjectError(
-                    f"worker {worker}", what, "", "Start it with this version of kernels-bench-tools"
-                )
-            answer.check(next(iter(found.values())), f"worker {worker}")
-        return list(found.values())
+            hint = f"Start some with `dask worker`, with `--resources {DEVICE}=1`"
+            raise ProjectError(self._where, "has a scheduler, but no workers", "", hint) from None
+        infos = list(answers.values())
+        for worker, info in answers.items():
+            if isinstance(info, Exception):
+                what = f"cannot run cells ({type(info).__name__}: {info})"
+                hint = "Start it with this version of kernels-bench-tools"
+                raise ProjectError(f"worker {worker}", what, "", hint)
+            info.check(infos[0], f"worker {worker}")
+        return infos
 
     def prepare(self, *_: object, **__: object) -> dict[CellName, Prepared]:
         """Do nothing: a worker makes the environments of the cells that it runs."""

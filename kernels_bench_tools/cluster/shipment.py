@@ -74,7 +74,7 @@ class WorkerInfo:
             what, hint = "has another version of kernels-bench-tools", "Update it there, and start it again"
             raise ProjectError(where, what, "the same code on all workers", hint)
         if self.device != other.device:
-            has, too = (f"{one.device.name} {one.device.driver}".strip() for one in (self, other))
+            has, too = (f"{info.device.name} {info.device.driver}".strip() for info in (self, other))
             raise ProjectError(
                 where, f"has {has}, another worker has {too}", "one kind of device in a cluster"
             )

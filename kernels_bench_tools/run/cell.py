@@ -286,11 +286,12 @@ def describe_cell(
 
     result = entry.result
     outcome = result.outcome or (read_outcome(entry.artifacts) if cell.measures else Outcome())
-    found = dict(outcome.reasons)
-    if result.status is not Status.OK or not found:
-        found[result.status] = result.reason
-    run.status = cell_status([one for one in found if one.failed and one.value not in expect] or found)
-    run.reason, run.expected = found[run.status], expect.get(run.status.value, "")
+    reasons = dict(outcome.reasons)
+    if result.status is not Status.OK or not reasons:
+        reasons[result.status] = result.reason
+    unexpected = [status for status in reasons if status.failed and status.value not in expect]
+    run.status = cell_status(unexpected or reasons)
+    run.reason, run.expected = reasons[run.status], expect.get(run.status.value, "")
     run.workloads, run.disturbed, run.cached = outcome.workloads, outcome.disturbed, cached
     run.seconds, run.exit_code = result.seconds, result.exit_code
     run.stdout, run.stderr, run.environment_log = map(log, LOGS)

@@ -49,7 +49,7 @@ class Collected:
 
 
 def collect_outputs(
-    folder: Path, outputs: Sequence[str], artifacts: Path, limit: int, judged: Mapping[str, str] | None = None
+    folder: Path, outputs: Sequence[str], artifacts: Path, limit: int, judged: Mapping[str, str]
 ) -> Collected:
     """Copy the outputs of a cell into ``artifacts``: at most ``limit`` bytes, small files first.
 
@@ -60,31 +60,32 @@ def collect_outputs(
     if folder.is_symlink():  # a cell may have replaced its folder, or removed it
         folder.unlink()
     folder.mkdir(exist_ok=True)
-    files, collected = dict[str, os.stat_result](), Collected()
-    for name, found in _scan(folder, outputs):
-        if isinstance(found, str):
-            collected.refused[ascii(name)] = found
+    collected, sizes = Collected(), dict[str, int]()
+    for name, size in _scan(folder, outputs):
+        if isinstance(size, str):
+            collected.refused[ascii(name)] = size
         else:
-            files[name] = found
-    written = {*(path.name for path in folder.iterdir()), *(judged or {})}
+            sizes[name] = size
+    written = {*(path.name for path in folder.iterdir()), *judged}
     collected.others = sorted(
         ascii(name)[1:-1] for name in written if name.endswith(".jsonl") and not _is_output(name, outputs)
     )
-    judged = {name: text for name, text in (judged or {}).items() if _is_output(name, outputs)}
+    room = limit
     for name, text in judged.items():
-        (artifacts / name).write_text(text, encoding="utf-8")
-        collected.refused.pop(ascii(name), None)
-        collected.kept.append(name)
-    files = {name: found for name, found in files.items() if name.partition("/")[0] not in judged}
-    room = limit - sum(len(text) for text in judged.values())
-    for name in sorted(files, key=lambda name: (files[name].st_size, name)):
-        size = files[name].st_size
+        if _is_output(name, outputs):
+            (artifacts / name).write_text(text, encoding="utf-8")
+            collected.refused.pop(ascii(name), None)
+            collected.kept.append(name)
+            room -= len(text)
+    replaced = {*collected.kept}
+    sizes = {name: size for name, size in sizes.items() if name.partition("/")[0] not in replaced}
+    for name, size in sorted(sizes.items(), key=lambda file: (file[1], file[0])):
         if size > room:
-            total = sum(one.st_size for one in files.values())
-            collected.excess = f"its files total {readable_size(total)}; the limit is {readable_size(limit)}"
+            total, most = readable_size(sum(sizes.values())), readable_size(limit)
+            collected.excess = f"its files total {total}; the limit is {most}"
             collected.refused[ascii(name)] = f"it is {readable_size(size)} large"
         elif len(collected.kept) == MOST_FILES:
-            collected.excess = f"it wrote {len(files)} files; the limit is {MOST_FILES}"
+            collected.excess = f"it wrote {len(sizes)} files; the limit is {MOST_FILES}"
             break
         else:
             try:
@@ -95,15 +96,14 @@ def collect_outputs(
                 collected.kept.append(name)
                 room -= size
     collected.kept.sort()
-    kept = set(collected.kept)
-    collected.missing = [name for name in outputs if not is_pattern(name) and name not in kept]
+    collected.missing = [name for name in outputs if not is_pattern(name) and name not in collected.kept]
     return collected
 
 
 def _scan(
     folder: Path, outputs: Sequence[str], prefix: str = "", depth: int = 0
-) -> Iterator[tuple[str, os.stat_result | str]]:
-    """Yield the name of each file to be kept, with its status or why it is refused."""
+) -> Iterator[tuple[str, int | str]]:
+    """Yield the name of each file to be kept, with its size or why it is refused."""
     try:
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
@@ -114,8 +114,8 @@ def _scan(
             if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
                 yield from _scan(folder / entry.name, outputs, f"{name}/", depth + 1)
             elif _is_output(name, outputs):
-                found = entry.stat(follow_symlinks=False)
-                yield name, _why_refused(name, found.st_mode) or found
+                about = entry.stat(follow_symlinks=False)
+                yield name, _why_refused(name, about.st_mode) or about.st_size
     except OSError as error:
         yield prefix.rstrip("/"), f"it cannot be read ({error.strerror})"
 
@@ -184,7 +184,7 @@ def check_records(
                 return f"{problems[0].where} {problems[0].what}"
             if not records:
                 return f"{name} contains no records"
-            notes += [f"{one.where} {one.what}" for one in problems]
+            notes += [f"{problem.where} {problem.what}" for problem in problems]
     return ""
 
 
@@ -240,14 +240,10 @@ def add_failure(
         path = folder / output
     if path.is_file() and is_plain(path):
         return
-    runs = (
-        record.run
-        for record in (read_records(path, on_problem=ignore) if path.is_file() else ())
-        if record.run
-    )
+    known = read_records(path, on_problem=ignore) if path.is_file() else []
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=next(runs, None) or uuid.uuid4().hex,
+        run=next((record.run for record in known if record.run), "") or uuid.uuid4().hex,
         impl=context.implementation,
         tags={"family": context.family} if context.family else {},
         env=Environment(driver=device.driver, gpu=device.name if device.kind != "cpu" else ""),

@@ -150,8 +150,8 @@ class LocalExecutor:
         for node in nodes:
             code, script = self._environment.script(node.cell), node.notebook.script_path(node.cell)
             write_script(script, code)
-            found = self._environment.shared_script(code, script, self._project.state)
-            shared.setdefault(found, []).append(node)
+            used = self._environment.shared_script(code, script, self._project.state)
+            shared.setdefault(used, []).append(node)
         futures = {
             script: pool.submit(self._prepare_one, script, members, logs)
             for script, members in shared.items()

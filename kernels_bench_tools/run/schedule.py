@@ -425,13 +425,13 @@ def expected_seconds(
     nodes: Sequence[Node], last: Callable[[CellName], Entry | None], processes: int
 ) -> dict[CellName, float]:
     """Return how long each cell is expected to take: as last time, else as others of its kind on two cores."""
-    found = {}
+    expected = {}
     for node in nodes:
         entry, compiles = last(node.name), "torch.compile" in node.cell.code
         if entry and entry.result.exit_code is not None:
-            found[node.name] = entry.result.seconds
+            expected[node.name] = entry.result.seconds
         elif node.cell.measures:
-            found[node.name] = processes * (COMPILING_SECONDS if compiles else MEASURING_SECONDS)
+            expected[node.name] = processes * (COMPILING_SECONDS if compiles else MEASURING_SECONDS)
         else:
-            found[node.name] = OTHER_SECONDS
-    return found
+            expected[node.name] = OTHER_SECONDS
+    return expected

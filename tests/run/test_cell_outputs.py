@@ -20,7 +20,7 @@ def collect(tmp_path):
 
     def run(*outputs: str, limit: int = 2**20, write=lambda folder: None):
         write(folder)
-        return collect_outputs(folder, outputs, tmp_path / "artifacts", limit)
+        return collect_outputs(folder, outputs, tmp_path / "artifacts", limit, judged={})
 
     run.folder = folder
     run.artifacts = tmp_path / "artifacts"

@@ -68,8 +68,10 @@ def other_package(site: Path) -> bool:
     """Return whether an environment has another version of this package than the one that runs, or none."""
     lines = [line for file in sorted(site.glob("*.pth")) for line in file.read_text("utf-8").splitlines()]
     for folder in (site, *(Path(line) for line in lines if line and not line.startswith(("#", "import")))):
-        if (found := folder / PACKAGE_FOLDER.name).joinpath("__init__.py").is_file():
-            return found.resolve() != PACKAGE_FOLDER.resolve() and _sources(found) != _sources(PACKAGE_FOLDER)
+        package = folder / PACKAGE_FOLDER.name
+        if (package / "__init__.py").is_file():
+            same_place = package.resolve() == PACKAGE_FOLDER.resolve()
+            return not same_place and _sources(package) != _sources(PACKAGE_FOLDER)
     return True
 
 
@@ -129,10 +131,10 @@ class Judge:
     def _socket_state(self) -> tuple[int, int]:
         """Return inode and age of the socket, which a cell could remove or replace; zeros if there is none."""
         try:
-            found = Path(self.socket).stat()
+            about = Path(self.socket).stat()
         except OSError:
             return 0, 0
-        return found.st_ino, found.st_ctime_ns
+        return about.st_ino, about.st_ctime_ns
 
     def _find_conditions(self) -> object:
         """Return cores, priority and limits of the process, which others of its user can change."""

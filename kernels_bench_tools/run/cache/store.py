@@ -117,8 +117,8 @@ class Entry(_EntryFolder):
     @property
     def failed(self) -> bool:
         """Whether the cell, or one of its workloads, is wrong or failed."""
-        found = self.result.outcome.reasons if self.result.outcome else {}
-        return any(status.failed for status in (self.result.status, *found))
+        of_workloads = self.result.outcome.reasons if self.result.outcome else {}
+        return any(status.failed for status in (self.result.status, *of_workloads))
 
     def is_final(self, *, retry_failed: bool) -> bool:
         """Whether the cell need not run again; with ``retry_failed``, one that failed has to."""
@@ -184,20 +184,19 @@ def folder_size(folder: Path) -> int:
 def _check_files(folder: Path, listed: bytes) -> None:
     """Raise a ``DamagedEntryError`` if the files in a folder differ from the list of their digests."""
     try:
-        found = dict(_digests(folder))
+        digests = dict(_digests(folder))
     except OSError as error:
         raise DamagedEntryError(f"a file of it cannot be read ({error.strerror})") from None
     if not (folder / "artifacts").is_dir():
         raise DamagedEntryError("artifacts is missing")
-    if _as_list(found) == listed:
+    if _as_list(digests) == listed:
         return
     lines = (line.partition("  ") for line in os.fsdecode(listed).split("\n") if line)
     expected = {name: digest for digest, _, name in lines}
-    changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-    if not changed:
+    first = min((name for name, _ in digests.items() ^ expected.items()), default="")
+    if not first:
         raise DamagedEntryError(f"{_DIGESTS} is not as it was written")
-    first = changed[0]
-    what = "is missing" if first not in found else "was added" if first not in expected else "was changed"
+    what = "is missing" if first not in digests else "was added" if first not in expected else "was changed"
     raise DamagedEntryError(f"{first} {what}")
 
 
@@ -391,10 +390,10 @@ class CellCache:
     def entries(self) -> list[StoredEntry]:
         """Return all entries, those of single processes included, the least recently used first."""
         shown = set(self._last.keys.values())
-        found = [self.folder / name for name in self._names(_KEY)]
+        paths = [self.folder / name for name in self._names(_KEY)]
         entries = [
             StoredEntry(path.name, folder_size(path), path.stat().st_mtime, path.name in shown)
-            for path in found
+            for path in paths
             if path.is_dir() and not path.is_symlink()
         ]
         return sorted(entries, key=lambda entry: (entry.used, entry.key))

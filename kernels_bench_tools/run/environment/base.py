@@ -146,18 +146,18 @@ class UvEnvironment:
             if f"{PACKAGE} was not found" in reason:
                 reason += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
             return Prepared(reason=reason, unsolvable=unsolvable)
-        found = json.loads(output)["sync"]["environment"]["python"]
-        if tuple(map(int, found["version"].split(".")[:2])) < OLDEST_PYTHON:
-            reason = f"UV_PYTHON is Python {found['version']}. {OLD_PYTHON}"
+        interpreter = json.loads(output)["sync"]["environment"]["python"]
+        if tuple(map(int, interpreter["version"].split(".")[:2])) < OLDEST_PYTHON:
+            reason = f"UV_PYTHON is Python {interpreter['version']}. {OLD_PYTHON}"
             return Prepared(reason=reason, unsolvable=True)
-        return Prepared(python=found["path"], script=str(script))
+        return Prepared(python=interpreter["path"], script=str(script))
 
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
         """Run uv for ``script``; return how it ended and what it printed. Errors are written to ``log``."""
 
         def look(line: str) -> None:
-            if found := _DOWNLOAD.fullmatch(line):
-                self.on_download(found["package"])
+            if download := _DOWNLOAD.fullmatch(line):
+                self.on_download(download["package"])
 
         logs = Logs(log, on_line=look)
         start = Start(
@@ -205,8 +205,8 @@ def _installs_torch(cell: Cell) -> bool:
     """Return whether a cell's header names torch, without a source of its own."""
     header = read_header(cell.code)
     written = (header or {}).get("dependencies", cell.deps)
-    listed = isinstance(written, list) and any(isinstance(one, str) and _TORCH.match(one) for one in written)
-    return listed and "torch" not in (uv_settings(header).get("sources") or {})
+    texts = [text for text in written if isinstance(text, str)] if isinstance(written, list) else []
+    return any(map(_TORCH.match, texts)) and "torch" not in (uv_settings(header).get("sources") or {})
 
 
 class CurrentEnvironment:
@@ -251,10 +251,10 @@ def find_uv() -> str:
 
         return find_uv_bin()
     except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
+        uv = shutil.which("uv")
+    if uv is None:
         raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
-    return found
+    return uv
 
 
 def _local_packages(script: Path) -> list[Path]:
@@ -323,8 +323,8 @@ def _distributions() -> list[str]:
     """
     added = {Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
     folders = added | {Path(path) for path in site.getsitepackages()}
-    found = {path.name for folder in folders for path in folder.glob("*.dist-info")}
-    distributions = sorted(name for name in found if not name.startswith(f"{PACKAGE_FOLDER.name}-"))
+    names = {path.name for folder in folders for path in folder.glob("*.dist-info")}
+    distributions = sorted(name for name in names if not name.startswith(f"{PACKAGE_FOLDER.name}-"))
     modules = {path.name for folder in added for path in folder.glob("*.py")}
     packages = {path.parent.name for folder in added for path in folder.glob("*/__init__.py")}
     return distributions + sorted((modules | packages) - {PACKAGE_FOLDER.name})
@@ -361,18 +361,25 @@ def _portable(code: str, folder: Path) -> str | None:
     if header.keys() - _UNDERSTOOD or settings.keys() - _WITHOUT_PATHS - {"sources"}:
         return None
     # A path, or a variable, in a requirement
-    if any("$" in str(one) or ("@" in str(one) and "://" not in str(one)) for one in dependencies):
-        return None
+    for dependency in map(str, dependencies):
+        if "$" in dependency or ("@" in dependency and "://" not in dependency):
+            return None
     sources = settings.get("sources", {})
     if not isinstance(sources, dict):
         return None
-    listed = [one for some in sources.values() for one in (some if isinstance(some, list) else [some])]
-    for one in listed:
-        if not isinstance(one, dict) or one.keys() - _SOURCE_KEYS or "://" not in str(one.get("git", "://")):
+    tables = [
+        table for source in sources.values() for table in (source if isinstance(source, list) else [source])
+    ]
+    for table in tables:
+        if (
+            not isinstance(table, dict)
+            or table.keys() - _SOURCE_KEYS
+            or "://" not in str(table.get("git", "://"))
+        ):
             return None
 
-    def absolute(found: re.Match[str]) -> str:
-        return found[1] + json.dumps(os.path.normpath(folder / found[2][1:-1]))
+    def absolute(path: re.Match[str]) -> str:
+        return path[1] + json.dumps(os.path.normpath(folder / path[2][1:-1]))
 
     content, count = _PATH.subn(absolute, split_header(code)[1])
-    return f"# /// script\n{content}# ///\n" if count == sum("path" in one for one in listed) else None
+    return f"# /// script\n{content}# ///\n" if count == sum("path" in table for table in tables) else None

@@ -118,13 +118,13 @@ class MemoryWatch:
 
 
 def _open_files(pid: int) -> dict[tuple[int, int], tuple[Path, os.stat_result]]:
-    found = {}
+    files = {}
     with suppress(OSError):  # it has ended, or is not ours
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
             with suppress(OSError):  # closed meanwhile
                 file = Path(descriptor).stat()
-                found[_number(file)] = Path(descriptor).readlink(), file
-    return found
+                files[_number(file)] = Path(descriptor).readlink(), file
+    return files
 
 
 def _number(file: os.stat_result) -> tuple[int, int]:

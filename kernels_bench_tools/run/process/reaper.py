@@ -139,15 +139,15 @@ def kill_processes(wanted: Callable[[str], bool]) -> int:
     """Kill every process whose ``KBT_OWNER`` is ``wanted``, until none is left; return how many."""
     killed: set[int] = set()
     for _ in range(_ROUNDS):
-        found = set(_find(wanted))
-        if not found:
+        alive = set(_find(wanted))
+        if not alive:
             break
-        for pid in found:
+        for pid in alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if found <= killed:  # they are still ending
+        if alive <= killed:  # they are still ending
             time.sleep(_PAUSE_SECONDS)
-        killed |= found
+        killed |= alive
     return len(killed)
 
 
@@ -209,12 +209,12 @@ def _orphans() -> list[int]:
         with suppress(OSError):  # the thread has ended
             children.update(map(int, task.read_bytes().split()))
     _started.intersection_update(children)
-    session, found = os.getsid(0), []
+    session, orphans = os.getsid(0), []
     for pid in children - _started:
         with suppress(OSError):
             if os.getsid(pid) != session:
-                found.append(pid)
-    return found
+                orphans.append(pid)
+    return orphans
 
 
 def _reap(pid: int) -> bool:
@@ -230,10 +230,10 @@ def _find(wanted: Callable[[str], bool]) -> Iterator[int]:
         return
     for pid in map(int, filter(str.isdigit, os.listdir(_PROC))):  # noqa: PTH208 - several times faster
         try:
-            _, found, rest = (b"\0" + _read(pid, "environ")).partition(start)
+            _, is_set, rest = (b"\0" + _read(pid, "environ")).partition(start)
         except OSError:
             continue
-        if found and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
+        if is_set and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
             yield pid
 
 

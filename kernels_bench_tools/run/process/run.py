@@ -211,14 +211,15 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
 
 def scheduling(pid: int) -> dict[int, tuple[frozenset[int], int, int]]:
     """Return the cores, niceness and policy of each thread of a process; empty where the system has no such things."""
-    found = {}
+    threads = {}
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/task").iterdir():
             thread = int(path.name)
             with suppress(ProcessLookupError):
                 cores = frozenset(os.sched_getaffinity(thread))
-                found[thread] = cores, os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
-    return found
+                nice, policy = os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
+                threads[thread] = cores, nice, policy
+    return threads
 
 
 def _restrain(pid: int) -> None:
