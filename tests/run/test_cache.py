@@ -172,19 +172,12 @@ def entry_of(workspace, notebook="op/impls/x.md"):
     return (workspace.root / workspace.result(notebook).artifacts["op.jsonl"]).parents[1]
 
 
-@pytest.mark.parametrize(
-    ("damage", "flaw"),
-    [
-        (lambda entry: (entry / "result.json").write_text("{"), "result.json was changed"),
-        (lambda entry: (entry / "artifacts/op.jsonl").unlink(), "artifacts/op.jsonl is missing"),
-    ],
-)
-def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, flaw):
-    damage(entry_of(operator))
+def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator):
+    (entry_of(operator) / "result.json").write_text("{")
     told = operator.build()
 
     assert told.started == [X]
-    assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and is ignored"]
+    assert told.notes == [f"{X}: its stored result is damaged (result.json was changed) and is ignored"]
     assert operator.build().started == []
     assert operator.recorder.notes == []
 

@@ -48,6 +48,7 @@ def test_every_truncation_and_a_changed_bit_of_any_byte_of_any_file_are_found(tm
     ("damage", "flaw"),
     [
         (lambda entry: (entry / "result.json").unlink(), "result.json is missing"),
+        (lambda entry: (entry / "artifacts/deep/a.txt").unlink(), "artifacts/deep/a.txt is missing"),
         (lambda entry: (entry / "artifacts/more.txt").touch(), "artifacts/more.txt was added"),
         (lambda entry: (entry / "artifacts/link").symlink_to("deep"), "artifacts/link was added"),
         (lambda entry: shutil.rmtree(entry / "artifacts"), "artifacts is missing"),
