@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
@@ -21,18 +18,10 @@ from msgspec import structs
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.measure.judge.messages import Job
-from kernels_bench_tools.measure.judge.runner import (
-    STARTER,
-    Judge,
-    JudgedProcess,
-    find_packages,
-    judge_script,
-    other_package,
-)
+from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProcess, Judges
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
-from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
@@ -138,7 +127,7 @@ class LocalExecutor:
         environment.on_download = progress.downloading
         self._progress = progress
         self._lock = threading.Lock()
-        self._judges: dict[str, Judge] = {}
+        self._judges = Judges(environment, self._processes)
         self._torch_device = "cpu" if device.kind == "cpu" else "cuda"
         self._stopped = threading.Event()
 
@@ -170,7 +159,9 @@ class LocalExecutor:
             shutil.copyfile(log, logs[node.name])
         if prepared.python and any(calls_harness(node.cell) for node in nodes):
             with suppress(OSError):  # is told to the cell
-                self._judge(prepared.python)  # now, so that nothing is installed beside a measurement
+                self._judges.judge_of(
+                    prepared.python
+                )  # now, so that nothing is installed beside a measurement
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
@@ -244,7 +235,7 @@ class LocalExecutor:
         """Run the process of a cell in ``folder``, after a crash again for the workloads that are left; keep its files."""
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.request.effect is None
-        judge = self._judge(python) if judged else None
+        judge = self._judges.judge_of(python) if judged else None
         if judged and judge is None:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
         on_cpu = judge is not None and self.device.kind == "cpu"
@@ -309,43 +300,10 @@ class LocalExecutor:
             marker=f"{CONTEXT_VARIABLE}={inputs[CONTEXT_VARIABLE]}",
         )
 
-    def _judge(self, python: str) -> Judge | None:
-        """Return the process that judges a cell, ready for it; None if it has no torch, or another version of this package.
-
-        One process judges all cells with the same torch, in an environment that has no package that a header names.
-        """
-        if python == PYTHON:
-            script, paths = "", import_paths() if find_spec("torch") else []
-        else:
-            site = find_packages(python)
-            script = judge_script(site) if site and not other_package(site) else ""
-            paths = [str(PACKAGE_FOLDER.parent)] if script else []
-        if not paths:
-            return None
-        with self._lock:
-            judge = self._judges.get(script)
-            if judge is None:
-                own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
-                if script:
-                    state = cache_folder("judge")
-                    path = state / "scripts" / f"{sha256(script.encode()).hexdigest()[:32]}.py"
-                    write_script(path, script, replace=True)
-                    made = self._environment.prepare(path, state, own / "environment", self._processes)
-                    if made.reason or not (site := find_packages(made.python)):
-                        raise OSError(
-                            f"the environment of the process that judges cells cannot be created: {made.reason}"
-                        )
-                    python, paths = made.python, [str(site), *paths]
-                variables = self._environment.variables(own) | compiler_caches({}, own)
-                judge = self._judges[script] = Judge(python, paths, variables, own)
-        return judge
-
     def interrupt(self) -> None:
         self._stopped.set()
         self._processes.interrupt()
         self.close()
 
     def close(self) -> None:
-        with self._lock:
-            for judge in self._judges.values():
-                judge.close()
+        self._judges.close()

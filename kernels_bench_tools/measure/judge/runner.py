@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
-from kernels_bench_tools.own_process import PACKAGE_FOLDER, isolated_command
+from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths, isolated_command
+from kernels_bench_tools.run.environment.base import CellEnvironment, write_script
+from kernels_bench_tools.run.environment.installed import find_packages
+from kernels_bench_tools.run.environment.variables import cache_folder, compiler_caches
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
-from kernels_bench_tools.run.process.run import scheduling
+from kernels_bench_tools.run.process.run import Processes, scheduling
 
 STARTER = ("-m", "kernels_bench_tools.measure.judge.start")
 """Arguments of Python before the script of a cell that is judged."""
@@ -31,17 +37,6 @@ from kernels_bench_tools.measure.judge.process import main
 gc.enable()
 main({socket!r})
 """
-
-
-def site_packages(python: str) -> Path | None:
-    """Return the folder of packages of an environment."""
-    return next(Path(python).parents[1].glob("lib/python*/site-packages"), None)
-
-
-def find_packages(python: str) -> Path | None:
-    """Return the folder of packages of an environment; None if it has no torch, so that nothing can be judged."""
-    site = site_packages(python)
-    return site if site and any(site.glob("torch-*.dist-info")) else None
 
 
 def judge_script(site: Path) -> str:
@@ -165,6 +160,56 @@ class Judge:
         self._process.wait()
         lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it was ended"]
         raise OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
+
+
+class Judges:
+    """The processes that judge the cells of a build: one for each torch."""
+
+    def __init__(self, environment: CellEnvironment, processes: Processes) -> None:
+        self._environment, self._processes = environment, processes
+        self._judges: dict[str, Judge] = {}
+        self._lock = threading.Lock()
+
+    def judge_of(self, python: str) -> Judge | None:
+        """Return the process that judges cells of an environment, ready for them; ``OSError`` if that is not possible.
+
+        None if it has no torch, or another version of this package. The process has an environment of its own, with no
+        package that a header names.
+        """
+        if python == PYTHON:
+            script, paths = "", import_paths() if find_spec("torch") else []
+        else:
+            site = find_packages(python)
+            script = judge_script(site) if site and not other_package(site) else ""
+            paths = [str(PACKAGE_FOLDER.parent)] if script else []
+        if not paths:
+            return None
+        with self._lock:
+            if script not in self._judges:
+                folder = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
+                if script:
+                    python, site = self._prepared(script, folder / "environment")
+                    paths.insert(0, str(site))
+                variables = self._environment.variables(folder) | compiler_caches({}, folder)
+                self._judges[script] = Judge(python, paths, variables, folder)
+            return self._judges[script]
+
+    def _prepared(self, script: str, log: Path) -> tuple[str, Path]:
+        """Make the environment of a script; return its Python and the folder of its packages."""
+        state = cache_folder("judge")
+        path = state / "scripts" / f"{sha256(script.encode()).hexdigest()[:32]}.py"
+        write_script(path, script, replace=True)
+        made = self._environment.prepare(path, state, log, self._processes)
+        if made.reason or not (site := find_packages(made.python)):
+            raise OSError(
+                f"the environment of the process that judges cells cannot be created: {made.reason}"
+            )
+        return made.python, site
+
+    def close(self) -> None:
+        with self._lock:
+            for judge in self._judges.values():
+                judge.close()
 
 
 class JudgedProcess:

@@ -22,7 +22,6 @@ from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file
-from kernels_bench_tools.measure.judge.runner import find_packages, site_packages
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import (
     OLD_PYTHON,
@@ -37,7 +36,7 @@ from kernels_bench_tools.notebooks.header import (
 )
 from kernels_bench_tools.own_folders import clear_file, make_folder, remove_tree
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, module_variables
-from kernels_bench_tools.run.environment.installed import Installed
+from kernels_bench_tools.run.environment.installed import Installed, find_packages, site_packages
 from kernels_bench_tools.run.environment.variables import cache_folder, cell_variables, uv_variables
 from kernels_bench_tools.run.logs import Logs
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop

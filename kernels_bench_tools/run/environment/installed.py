@@ -210,6 +210,17 @@ class Installed:
         }
 
 
+def site_packages(python: str) -> Path | None:
+    """Return the folder of packages of an environment."""
+    return next(Path(python).parents[1].glob("lib/python*/site-packages"), None)
+
+
+def find_packages(python: str) -> Path | None:
+    """Return the folder of packages of an environment; None if it has no torch, so that nothing can be judged."""
+    site = site_packages(python)
+    return site if site and any(site.glob("torch-*.dist-info")) else None
+
+
 def _file_states(folder: Path, *, sources: bool) -> Iterator[tuple[str, State]]:
     """Yield path and state of each file in an environment, or of the bytecode of ``sources``."""
     pending = [str(folder)]
