@@ -120,8 +120,6 @@ class Execution:
     broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Notebooks with errors, of which no cell runs."""
     publication: Publication = field(default_factory=Publication)
-    _expected: dict[CellName, float] = field(default_factory=dict, init=False)
-    """The cells that may have to run, with the seconds that each is expected to take."""
     _keys: dict[CellName, CacheKey] = field(default_factory=dict, init=False)
     _rerun: set[CellName] = field(default_factory=set, init=False)
     _drafts: dict[CellName, Draft] = field(default_factory=dict, init=False)
@@ -151,10 +149,10 @@ class Execution:
             state = self.fingerprints.project.state
             if notice := torch_notice((node.cell for node in nodes), state, os.environ):
                 self.progress.note(notice)
-        self._expected = expected_seconds(nodes, self.cache.last, self._process_counts[-1])
-        self.progress.build_started({str(name): seconds for name, seconds in self._expected.items()})
+        expected = expected_seconds(nodes, self.cache.last, self._process_counts[-1])
+        self.progress.build_started({str(name): seconds for name, seconds in expected.items()})
         measures = any(node.cell.measures for node in nodes)
-        if not measures or sum(self._expected.values()) < LONG_SECONDS:
+        if not measures or sum(expected.values()) < LONG_SECONDS:
             self.publication.show = None
         if self.publication.show:
             self._summarize_committed(stale)
@@ -163,9 +161,9 @@ class Execution:
                 try:
                     self.publication.publish(len(self.results.new), pool, self.progress.note)
                     # All environments, so that nothing is installed beside a measurement.
-                    logs = {name: self._draft(name).environment_log for name in self._expected}
+                    logs = {name: self._draft(name).environment_log for name in expected}
                     self._prepared = self.executor.prepare(nodes, logs, pool)
-                    self._run_all(stale, pool)
+                    self._run_all(stale, expected, pool)
                     self._refuse_changed()
                 except BaseException:
                     self.executor.interrupt()
@@ -231,11 +229,14 @@ class Execution:
         )
         without.run(self.graph.closure(first), set())
 
-    def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
+    def _run_all(
+        self, stale: Sequence[CellName], expected: Mapping[CellName, float], pool: ThreadPoolExecutor
+    ) -> None:
+        """Run cells, and settle those that need not run once their needs have; ``expected`` is how long each takes."""
         nodes, jobs = self.graph.nodes, self.executor.jobs
         # Those first that take the longest; baselines last, so that what is compared is seen first.
         order = sorted(
-            stale, key=lambda name: (nodes[name].notebook.front.baseline, -self._expected.get(name, 0.0))
+            stale, key=lambda name: (nodes[name].notebook.front.baseline, -expected.get(name, 0.0))
         )
         place = {name: number for number, name in enumerate(order)}
         sorter = TopologicalSorter({name: place.keys() & nodes[name].needs for name in order})
