@@ -293,11 +293,11 @@ def _merge_records(target: Path, folders: Sequence[Path]) -> None:
 
 def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
     """Write the logs one after the other, separated by a line with the number of the process."""
-    merged = b""
-    for number, log in enumerate(logs, start=1):
-        if number > 1:
-            line_feed = b"" if not merged or merged.endswith(b"\n") else b"\n"
-            merged += line_feed + f"--- process {number} of {processes}\n".encode()
-        merged += log.read_bytes() if log.is_file() else b""  # another cell may have removed it
-    if any(log.is_file() and log.stat().st_size for log in logs):  # an empty log is not shown
-        path.write_bytes(merged)
+    texts = [log.read_bytes() if log.is_file() else b"" for log in logs]  # another cell may have removed it
+    if not any(texts):  # an empty log is not shown
+        return
+    merged = texts[0]
+    for number, text in enumerate(texts[1:], start=2):
+        line_feed = b"" if not merged or merged.endswith(b"\n") else b"\n"
+        merged += line_feed + f"--- process {number} of {processes}\n".encode() + text
+    path.write_bytes(merged)

@@ -42,9 +42,7 @@ def project_lock(project: Project, progress: Progress) -> AbstractContextManager
     would replace results, or remove them from the cache.
     """
     ignore_folder(project.state)
-    return _held(
-        project.state / _LOCK, project, "another build is running", "waiting for it to end", progress
-    )
+    return _held(project.state / _LOCK, project, "another build is running", progress)
 
 
 def remove_state(project: Project) -> None:
@@ -65,16 +63,14 @@ def device_lock(
     If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
     path = cache_folder("locks") / f"{slugify(hardware_id(device))}.lock"
-    what = f"another build is measuring on {device.slug}"
-    return _held(path, project, what, "waiting until the device is free", progress, stopped)
+    return _held(path, project, f"another build is measuring on {device.slug}", progress, stopped)
 
 
 @contextmanager
 def _held(
     path: Path,
     project: Project,
-    what: str,
-    waiting: str,
+    other: str,
     progress: Progress,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bool]:
@@ -91,7 +87,7 @@ def _held(
             if not waited:
                 owner = find_struct(described, _Owner)
                 by = f" ({owner.project}, process {owner.pid}, since {owner.since})" if owner else ""
-                progress.note(f"{what}{by}; {waiting}")
+                progress.note(f"{other}{by}; waiting for it to finish")
             waited = True
     try:
         if lock.lock_counter == 1:

@@ -61,6 +61,7 @@ os.abort()""",
     ),
     "output that is not text": ("import os; os.write(1, bytes(range(256)) * 100)", "ok", ""),
     "a closed stdout": ("import os; os.close(1); os.close(2); open('x', 'w').write('x')", "ok", ""),
+    "/dev/shm itself opened": ("import os, time; os.open('/dev/shm', 0); time.sleep(0.6)", "ok", ""),
     "a daemon": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n",
         "ok",

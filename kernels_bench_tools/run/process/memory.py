@@ -58,8 +58,7 @@ class MemoryWatch:
         self._files |= {
             number: path
             for number, (path, _) in opened.items()
-            if path.parts[: len(_SHARED.parts)] == _SHARED.parts
-            and path.parts[len(_SHARED.parts)] not in self._others
+            if _SHARED in path.parents and path.relative_to(_SHARED).parts[0] not in self._others
         }
         self._seen |= {process.pid for process in members}
         machine = psutil.virtual_memory()
@@ -84,17 +83,13 @@ class MemoryWatch:
             import ctypes
 
             ctypes.CDLL(None).shmctl(segment, _REMOVE_SEGMENT, None)
-        if left := dict(self._left()):
+        if unused := {number for number, _ in self._left()}:
             for pid in psutil.pids():
-                left = {number: file for number, file in left.items() if number not in _open_files(pid)}
+                unused -= _open_files(pid).keys()
                 with suppress(OSError):
                     mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-                    left = {
-                        number: file
-                        for number, file in left.items()
-                        if str(self._files[number]) not in mapped
-                    }
-            for number in left:
+                    unused = {number for number in unused if str(self._files[number]) not in mapped}
+            for number in unused:
                 path = self._files[number]
                 remove_tree(path, _SHARED)
                 with suppress(OSError):  # it is not empty
