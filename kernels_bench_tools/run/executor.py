@@ -27,13 +27,7 @@ from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE
 from kernels_bench_tools.run.cache.store import StoredResult
-from kernels_bench_tools.run.cell import (
-    CellTask,
-    calls_harness,
-    how_it_ended,
-    process_result,
-    write_inputs,
-)
+from kernels_bench_tools.run.cell import CellTask, calls_harness, how_it_ended, process_result, write_inputs
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs
 from kernels_bench_tools.run.environment.base import (
     CellEnvironment,

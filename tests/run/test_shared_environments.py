@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.notebooks.header import read_header
-from kernels_bench_tools.run.environment.base import shared_script
+from kernels_bench_tools.run.environment.base import UvEnvironment
 
 HEADER = """# /// script
 # requires-python = ">=3.11"
@@ -27,7 +27,7 @@ def share(tmp_path: Path):
     def find(code: str, folder: str = "op/impls") -> Path:
         script = tmp_path / folder / ".kbt/cells/n__a.py"
         script.parent.mkdir(parents=True, exist_ok=True)
-        return shared_script(code, script, tmp_path / ".kbt/environments")
+        return UvEnvironment().shared_script(code, script, tmp_path / ".kbt")
 
     return find
 

@@ -93,7 +93,18 @@ class UvEnvironment:
         return with_header(cell.code, cell.deps)
 
     def shared_script(self, code: str, script: Path, state: Path) -> Path:
-        return shared_script(code, script, state / SHARED_FOLDER)
+        """Return the script whose environment the cell uses whose ``script`` is ``code``.
+
+        A shared one is written to the project's state unless it is up to date.
+        """
+        if (header := _portable(code, script.parent)) is None:
+            return script
+        folder = state / SHARED_FOLDER
+        state.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, state)
+        path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
+        update_file(path, header.encode())
+        return path
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:
         name = hashlib.sha256(os.fsencode(script)).hexdigest()[:32]
@@ -334,20 +345,6 @@ _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
 _WITHOUT_PATHS = {"exclude-newer", "exclude-newer-package", "index-strategy", "prerelease", "resolution"}
 _SOURCE_KEYS = {"branch", "editable", "git", "marker", "package", "path", "rev", "subdirectory", "tag", "url"}
 _PATH = re.compile(r"""(\bpath\s*=\s*)("[^"\\\n]*"|'[^'\n]*')""")
-
-
-def shared_script(code: str, script: Path, folder: Path) -> Path:
-    """Return the script whose environment the cell uses whose ``script`` is ``code``.
-
-    A shared one is written to ``folder`` unless it is up to date.
-    """
-    if (header := _portable(code, script.parent)) is None:
-        return script
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    make_folder(folder, folder.parent)
-    path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
-    update_file(path, header.encode())
-    return path
 
 
 def _portable(code: str, folder: Path) -> str | None:
