@@ -152,10 +152,9 @@ class LocalExecutor:
         for node in nodes[1:]:
             shutil.copyfile(log, logs[node.name])
         if prepared.python and any(calls_harness(node.cell) for node in nodes):
+            # Now, so that nothing is installed beside a measurement.
             with suppress(OSError):  # is told to the cell
-                self._judges.judge_of(
-                    prepared.python
-                )  # now, so that nothing is installed beside a measurement
+                self._judges.find(prepared.python)
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
@@ -229,7 +228,7 @@ class LocalExecutor:
         """Run the process of a cell in ``folder``, after a crash again for the workloads that are left; keep its files."""
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.request.effect is None
-        judge = self._judges.judge_of(python) if judged else None
+        judge = self._judges.find(python) if judged else None
         if judged and judge is None:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
         on_cpu = judge is not None and self.device.kind == "cpu"

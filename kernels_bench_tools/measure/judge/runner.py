@@ -170,7 +170,7 @@ class Judges:
         self._judges: dict[str, Judge] = {}
         self._lock = threading.Lock()
 
-    def judge_of(self, python: str) -> Judge | None:
+    def find(self, python: str) -> Judge | None:
         """Return the process that judges cells of an environment, ready for them; ``OSError`` if that is not possible.
 
         None if it has no torch, or another version of this package. The process has an environment of its own, with no
