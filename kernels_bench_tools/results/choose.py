@@ -14,9 +14,9 @@ from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, Called, Mod
 from kernels_bench_tools.records.record import Flag, Judged, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.records.summary import WorkloadSummary as Workload
-from kernels_bench_tools.results.speedup import REPRODUCIBLE
+from kernels_bench_tools.results.speedup import across_runs
 from kernels_bench_tools.results.views import DRAWN
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.text.numbers import times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean
@@ -210,7 +210,7 @@ def choose(measured: MeasuredWorkload) -> Choice | None:
         return None
     name, best = next(iter(able.items()))
     baseline = able.get(view.baseline)
-    stretch = CPU_STRETCH if view.device.kind == "cpu" else 1.0
+    on_cpu = view.device.kind == "cpu"
     return Choice(
         **msgspec.structs.asdict(best),
         operator=measured.operator,
@@ -218,7 +218,7 @@ def choose(measured: MeasuredWorkload) -> Choice | None:
         implementation=name,
         baseline=view.baseline,
         baseline_ms=baseline.p50_ms if baseline else None,
-        ties=[other for other, point in able.items() if other != name and _is_tie(point, best, stretch)],
+        ties=[other for other, point in able.items() if other != name and _is_tie(point, best, on_cpu)],
         faster={
             row.implementation: why
             for row, point in points
@@ -236,15 +236,15 @@ def _reason_against(point: Point) -> str:
     return "" if point.status in {Status.UNSUPPORTED, Status.ABSENT, Status.INVALID} else point.status.label
 
 
-def _is_tie(other: Point, best: Point, stretch: float) -> bool:
+def _is_tie(other: Point, best: Point, on_cpu: bool) -> bool:
     """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
     theirs, ours = other.latency, best.latency
     if not theirs or not ours or min(other.processes, best.processes) < FEWEST_PROCESSES:
         return True
     ratio = ratio_of(theirs, ours)
     if Verdict.SEPARATE in {other.verdict, best.verdict}:
-        ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
-    return verdict_of(ratio, stretch) is not Verdict.FASTER
+        ratio = across_runs(ratio)
+    return verdict_of(ratio, on_cpu=on_cpu) is not Verdict.FASTER
 
 
 class Measurements:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
 from typing import Any
-
-import numpy as np
 
 from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
 from kernels_bench_tools.results.summary import Comparison, compare_records
+from kernels_bench_tools.stats import quantiles
 from kernels_bench_tools.text.tables import grouped
 
 FASTER_THAN = (0.0, 1.0, 2.0)
@@ -79,13 +79,14 @@ def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str
 
 
 def _timing(records: Sequence[Record]) -> dict[str, float]:
-    times = np.array([ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times])
-    low, high = np.percentile(times, [25, 75])
-    outside = (times < low - 1.5 * (high - low)) | (times > high + 1.5 * (high - low))
-    values = {"mean": times.mean(), "std": times.std(), "min": times.min(), "max": times.max()}
+    times = [ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times]
+    low, high = quantiles(times, (0.25, 0.75))
+    reach = 1.5 * (high - low)
+    values = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
     values |= {"q1": low, "q3": high, "iqr": high - low}
     rounded = {f"{name}_ms": float(f"{value:.5g}") for name, value in values.items()}
-    return {**rounded, "outliers": int(outside.sum()), "iterations": len(times)}
+    outliers = sum(not low - reach <= time <= high + reach for time in times)
+    return {**rounded, "outliers": outliers, "iterations": len(times)}
 
 
 def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:

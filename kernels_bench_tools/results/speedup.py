@@ -19,7 +19,7 @@ from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Ratio, Verdict
 from kernels_bench_tools.results.processes import estimate, is_disturbed, resolution, samples
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_interval, ratio_of, verdict_of, widened
+from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
 
 SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
 """Largest difference between the readings of two sides on a GPU: medians over their processes of the sentinel before
@@ -57,9 +57,7 @@ def speedup_over(candidate: Sequence[Record], baseline: Sequence[Record]) -> Rat
         ratio = ratio_of(theirs, ours)
         if on_cpu or not ratio.known:
             return Ratio(value=ratio.value, verdict=Verdict.SEPARATE)
-        # On GPUs the interval contains what runs differ by.
-        low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
-        return Ratio.of(Estimate(ratio.value, low, high), Verdict.SEPARATE)
+        return Ratio.of(across_runs(ratio), Verdict.SEPARATE)
     if len(candidate) > 1 and [record.process for record in candidate] == [
         record.process for record in baseline
     ]:
@@ -73,8 +71,13 @@ def speedup_over(candidate: Sequence[Record], baseline: Sequence[Record]) -> Rat
     # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
-    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if on_cpu else 1.0)
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, on_cpu=on_cpu)
     return Ratio.of(ratio, verdict)
+
+
+def across_runs(ratio: Estimate) -> Estimate:
+    """Return a ratio of two runs on GPUs with an interval that contains what runs differ by."""
+    return Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
 
 
 def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:

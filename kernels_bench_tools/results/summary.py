@@ -41,7 +41,7 @@ from kernels_bench_tools.results.views import (
     view_of,
     workload_summary,
 )
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.text.names import make_unique, series_slug
 from kernels_bench_tools.text.tables import grouped
 
@@ -267,7 +267,7 @@ def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRe
         elif not mean.known and any(one.verdict is Verdict.SEPARATE for one in known):
             verdict = Verdict.SEPARATE
         else:
-            verdict = verdict_of(mean, CPU_STRETCH if device.kind == "cpu" else 1.0)
+            verdict = verdict_of(mean, on_cpu=device.kind == "cpu")
         overall = Ratio.of(mean, verdict, separate=separate)
     return Pair(implementation=row.implementation, over=over.implementation, ratios=ratios, overall=overall)
 
