@@ -9,7 +9,7 @@ from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model import Called, ModelTask, Phase, read_model_tasks
+from kernels_bench_tools.records.model import CalledWorkload, ModelTask, Phase, read_model_tasks
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Summary, Verdict
@@ -203,7 +203,7 @@ def test_a_wrong_axis_is_one_line(text: str, said: str) -> None:
 
 
 def task(module: str, operator: str, group: str, calls: int, level: int = 1, **axes: Any) -> ModelTask:
-    found = [Called(operator=operator, group=group, dtype="bfloat16", axes=axes)] if operator else []
+    found = [CalledWorkload(operator=operator, group=group, dtype="bfloat16", axes=axes)] if operator else []
     return ModelTask(level=level, module=module, inputs=["x"], calls=calls, paths=["x"], workloads=found)
 
 
@@ -327,7 +327,7 @@ def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() 
     shares = {(one.model, one.phase): one for one in found[row]}
 
     phase = read_model_tasks("llama-3.1-8b").phase("decode-1")
-    calls = sum(task.calls for task in phase.kernels("RMSNorm") if len(task.inputs) > 1)
+    calls = sum(task.calls for task in phase.tasks if task.module == "RMSNorm" and len(task.inputs) > 1)
     share = shares["llama-3.1-8b", "decode-1"]
     total = choose_for_phase(phase, Measurements({"rms_norm": summary}, H200))
     prediction = total.prediction

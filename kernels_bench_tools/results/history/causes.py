@@ -11,11 +11,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.git import Commit
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
-from kernels_bench_tools.records.summary import (
-    CauseKind,
-    Summary,
-    results_of,
-)
+from kernels_bench_tools.records.summary import CauseKind, Summary, results_of
 from kernels_bench_tools.results.processes import by_workload, estimate, is_disturbed
 from kernels_bench_tools.results.speedup import apart, readings
 from kernels_bench_tools.text.numbers import deviation

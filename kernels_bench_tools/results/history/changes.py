@@ -16,12 +16,7 @@ from typing import Any
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.git import Commit
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import (
-    FEWEST_PROCESSES,
-    SMALLEST_EFFECT,
-    CauseKind,
-    ChangeKind,
-)
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, CauseKind, ChangeKind
 from kernels_bench_tools.results.history.causes import Cause, Measurement, RowName, causes
 from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text.numbers import deviation, milliseconds

@@ -20,10 +20,7 @@ from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked, record_files
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS, is_implementation, operator_of
 from kernels_bench_tools.records.record import Record, device_of
-from kernels_bench_tools.records.summary import (
-    ChangeKind,
-    Report,
-)
+from kernels_bench_tools.records.summary import ChangeKind, Report
 from kernels_bench_tools.results.history.causes import (
     Measurement,
     RowName,

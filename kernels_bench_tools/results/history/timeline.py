@@ -9,10 +9,7 @@ from math import log
 from pathlib import Path
 from typing import NamedTuple
 
-from kernels_bench_tools.records.summary import (
-    SMALLEST_EFFECT,
-    Summary,
-)
+from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Summary
 from kernels_bench_tools.results.history.causes import Measurement, RowName, points_of
 from kernels_bench_tools.results.history.changes import CHANGED, Step, compare_rows, count_changes
 from kernels_bench_tools.results.history.states import (
