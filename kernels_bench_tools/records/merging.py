@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from functools import cache
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -41,10 +40,6 @@ def _largest(values: Iterable[Any], key: Callable[[Any], Any] | None = None) -> 
     return max((value for value in values if value is not None), key=key, default=None)
 
 
-def _place(value: Enum) -> int:
-    return list(type(value)).index(value)
-
-
 First = Annotated[T, Merge(itemgetter(0))]
 """Of the first process that ran, or of the first if none did."""
 FirstKnown = Annotated[T, Merge(lambda values: next(filter(None, values), values[0]))]
@@ -57,10 +52,10 @@ Sum = Annotated[T, Merge(sum)]
 AnyOf = Annotated[T, Merge(any)]
 Joined = Annotated[T, Merge(lambda values: [*chain.from_iterable(values)])]
 """The lists of all processes, one after the other."""
-Union = Annotated[T, Merge(lambda values: sorted({*chain.from_iterable(values)}, key=_place))]
+Union = Annotated[T, Merge(lambda values: sorted({*chain.from_iterable(values)}, key=attrgetter("place")))]
 """Each value that some process has, in the order of their enumeration."""
 Commonest = Annotated[T, Merge(commonest)]
-LastListed = Annotated[T, Merge(lambda values: max(values, key=_place))]
+LastListed = Annotated[T, Merge(lambda values: max(values, key=attrgetter("place")))]
 """The one that its enumeration lists last."""
 Computed = Annotated[T, Merge(None)]
 """From several fields, see ``results/processes.py``."""

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,13 +29,11 @@ from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import KINDS, SitePaths, device_page, page_path, results_page
+from kernels_bench_tools.results.counted import Counted, counted
 from kernels_bench_tools.results.tables import DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import abbreviated, did_you_mean
-
-if TYPE_CHECKING:
-    from kernels_bench_tools.results.counted import Counted
 
 LATENCY = "latency.svg"
 _NAMES = re.compile(r"^!\[(operators|family):([^\]\n]*)\]", re.MULTILINE)
@@ -101,8 +98,6 @@ class OperatorReport:
     @cached_property
     def counted(self) -> Counted:
         """Its records, which are read for pages that show more of them than the summary has."""
-        from kernels_bench_tools.results.counted import counted  # and numpy
-
         return counted(self.root, self.folder, self.build)
 
     @property

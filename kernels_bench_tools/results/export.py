@@ -204,10 +204,9 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
 def _few_processes(view: DeviceSummary) -> str:
     """Return that no row has a verdict because of its number of processes; empty if one has."""
     counts = {point.processes for row in view.rows for point in row.points if point.p50_ms is not None}
-    if len(counts) != 1 or not counts.isdisjoint(range(FEWEST_PROCESSES, max(counts) + 1)):
+    if len(counts) != 1 or max(counts) >= FEWEST_PROCESSES:
         return ""
-    (count,) = counts
-    return f", {plural(count, 'process', 'es')}: no verdict"
+    return f", {plural(max(counts), 'process', 'es')}: no verdict"
 
 
 def _outcome(status: Status, reason: str) -> str:

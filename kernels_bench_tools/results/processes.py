@@ -11,17 +11,9 @@ import msgspec
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.merging import commonest, merge_fields
 from kernels_bench_tools.records.outcome import one_line, reason_of
-from kernels_bench_tools.records.record import (
-    Failure,
-    Flag,
-    Judged,
-    Latency,
-    Quantities,
-    Record,
-    Status,
-    Timer,
-)
+from kernels_bench_tools.records.record import Failure, Flag, Latency, Quantities, Record, Status, Timer
 from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
+from kernels_bench_tools.text.tables import grouped
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 
@@ -32,32 +24,26 @@ def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Rec
     A failure without a workload is also a record of each workload that its process did not measure and others did. Of a
     workload with records of several runs, those returned have the number of the others.
     """
-    latest: dict[tuple[str, int], Record] = {}
-    all_of: dict[str, list[Record]] = {}
-    whole: Record | None = None
-    failures: dict[int, Record] = {}
-    for record in records:
-        if not record.workload:
-            whole = record if whole is None or record.ts >= whole.ts else whole
-            failures[record.process] = record
-            continue
-        all_of.setdefault(record.workload, []).append(record)
-        known = latest.get((record.workload, record.process))
-        if known is None or record.ts >= known.ts:
-            latest[record.workload, record.process] = record
-    for name, measured in all_of.items():
-        for process, failure in failures.items():
-            if (name, process) not in latest and failure.ts >= measured[0].ts:
-                latest[name, process] = msgspec.structs.replace(failure, wl=measured[0].wl)
-    found: dict[str, list[Record]] = {name: [] for name in all_of}
-    for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
-        earlier = run_count(all_of[name]) - 1
-        found[name].append(
+    by_name = grouped((record.workload, record) for record in records)
+    failures = by_name.pop("", [])
+    processes: dict[str, list[Record]] = {}
+    for name, measured in by_name.items():
+        latest = {record.process: record for record in sorted(measured, key=_time)}
+        for failure in {failure.process: failure for failure in failures}.values():
+            if failure.process not in latest and failure.ts >= measured[0].ts:
+                latest[failure.process] = msgspec.structs.replace(failure, wl=measured[0].wl)
+        earlier = run_count(measured) - 1
+        processes[name] = [
             record
-            if earlier == record.earlier_runs
+            if record.earlier_runs == earlier
             else msgspec.structs.replace(record, earlier_runs=earlier)
-        )
-    return found, whole
+            for record in (latest[process] for process in sorted(latest))
+        ]
+    return processes, max(reversed(failures), key=_time, default=None)
+
+
+def _time(record: Record) -> str:
+    return record.ts
 
 
 def run_count(records: Iterable[Record]) -> int:
@@ -140,10 +126,6 @@ def _merged(records: Sequence[Record]) -> Record:
         quantities=_quantities(records),
         roofline=alike[len(alike) // 2] if alike else None,
     )
-
-
-def least_trusted(records: Iterable[Record]) -> Judged:
-    return max((record.judged for record in records), key=list(Judged).index, default=Judged.IN_PROCESS)
 
 
 def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:

@@ -9,7 +9,7 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.estimate import Estimate, geometric_mean, geometric_mean_interval
+from kernels_bench_tools.estimate import geometric_mean, geometric_mean_interval
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.outcome import reason_of
@@ -29,7 +29,7 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.results.counted import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
-from kernels_bench_tools.results.processes import by_workload, estimate, least_trusted, limitation_of, merge
+from kernels_bench_tools.results.processes import by_workload, estimate, limitation_of, merge
 from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.views import (
     DRAWN,
@@ -73,10 +73,9 @@ def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> Vi
     known = {workload.name: workload for workload in workloads}
     records, processes = dict(found.records), dict(found.processes)
     for name, measured in found.processes.items():
-        if records[name].outcome is not Status.OK:
-            continue
-        what = next(filter(None, (_difference(record, known.get(name)) for record in measured)), "")
-        if what:
+        differences = (_difference(record, known[name]) for record in measured if name in known)
+        what = next(filter(None, differences), "")
+        if what and records[name].outcome is Status.OK:
             records[name] = msgspec.structs.replace(
                 records[name],
                 status=Status.INVALID,
@@ -90,21 +89,17 @@ def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> Vi
     return msgspec.structs.replace(found, records=records, processes=processes)
 
 
-def _difference(record: Record, workload: WorkloadSummary | None) -> str:
+def _difference(record: Record, workload: WorkloadSummary) -> str:
     """Return how a record's workload differs from the one of its name; what either does not say is no difference."""
-    if workload is None:
-        return ""
-    own = workload_summary(record.wl)
-    pairs: dict[str, tuple[object, object]] = {
-        "dtype": (own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch."))
-    }
+    own, pairs = workload_summary(record.wl), dict[str, tuple[object, object]]()
+    if own.dtype and workload.dtype:
+        pairs["dtype"] = own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch.")
     if own.axes and workload.axes:
-        names = [*workload.axes, *(name for name in own.axes if name not in workload.axes)]
-        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in names}
+        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in workload.axes | own.axes}
     differing = [
         f"{name} {_word(ours)} instead of {_word(theirs)}"
         for name, (ours, theirs) in pairs.items()
-        if ours != theirs and (name != "dtype" or (ours and theirs))
+        if ours != theirs
     ]
     return f"its workload {workload.name} is another one: {', '.join(differing)}" if differing else ""
 
@@ -154,7 +149,9 @@ def make_row(
         speedup_high=high,
         speedup_workloads=len(speedups),
         trust=origin.trust if origin else "",
-        judged=least_trusted(record for records in found.processes.values() for record in records),
+        judged=max(
+            (it.judged for it in found.records.values()), key=lambda it: it.place, default=Judged.IN_PROCESS
+        ),
         points=points,
         environment=origin.env if origin else Environment(),
         provenance=origin.provenance if origin else Provenance(),
@@ -257,18 +254,17 @@ def _inverse(ratio: Ratio) -> Ratio:
 
 def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRecords) -> Pair:
     ratios = [_ratio(one, other, ours, theirs) for one, other in zip(row.points, over.points, strict=True)]
-    known = [ratio for ratio in ratios if ratio.value is not None]
     overall = Ratio()
-    if known:
-        mean = geometric_mean_interval([Estimate.of(one.value or 0.0, one.low, one.high) for one in known])
-        separate = any(one.separate for one in known)
-        if any(one.verdict is Verdict.FEW_PROCESSES for one in known):
+    if gains := [gain for ratio in ratios if (gain := ratio.gain)]:
+        mean = geometric_mean_interval(gains)
+        verdicts = {ratio.verdict for ratio in ratios}
+        if Verdict.FEW_PROCESSES in verdicts:
             verdict = Verdict.FEW_PROCESSES
-        elif not mean.known and any(one.verdict is Verdict.SEPARATE for one in known):
+        elif not mean.known and Verdict.SEPARATE in verdicts:
             verdict = Verdict.SEPARATE
         else:
             verdict = verdict_of(mean, on_cpu=device.kind == "cpu")
-        overall = Ratio.of(mean, verdict, separate=separate)
+        overall = Ratio.of(mean, verdict, separate=any(ratio.separate for ratio in ratios))
     return Pair(implementation=row.implementation, over=over.implementation, ratios=ratios, overall=overall)
 
 
@@ -299,14 +295,13 @@ def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bo
         for name, records in found.implementations.items()
         for record in records
     )
-    groups = {name: list(dict.fromkeys(view.group for view in _views(by_name[name]))) for name in by_name}
+    groups = {name: _groups(records) for name, records in by_name.items()}
     made: list[DeviceSummary] = []
     drawn: list[DeviceSummary] = []
     for found in devices:
         here = found.implementations
-        own = {name: list(dict.fromkeys(view.group for view in _views(here[name]))) for name in here}
         # Of this device alone, or what was measured on another one would change the headline of this one.
-        order = group_order(own.values())
+        order = group_order(map(_groups, here.values()))
         measured = {view for records in here.values() for view in _views(records)}
         shown = {name: _views_of(records, groups[name], measured) for name, records in here.items()}
         views = {
@@ -361,6 +356,10 @@ def _compare_drawn(views: Sequence[DeviceSummary], drawn: Sequence[DeviceSummary
 
 def _views(records: Iterable[Record]) -> dict[View, None]:
     return dict.fromkeys(view_of(record.wl) for record in records if record.workload)
+
+
+def _groups(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(view.group for view in _views(records)))
 
 
 def _views_of(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:

@@ -398,7 +398,7 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
 
     def order(item: tuple[tuple[Status, str], list[Result]]) -> tuple[bool, int, int, str]:
         (status, kind), alike = item
-        return not status.failed, list(Status).index(status), -len(alike), kind
+        return not status.failed, status.place, -len(alike), kind
 
     groups = []
     failures = grouped((key(one), one) for one in results_of(summaries) if not one.point.status.passed)

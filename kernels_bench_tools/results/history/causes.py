@@ -139,20 +139,16 @@ def _facts(
     harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST], **timing}
     if not then.harness_digest:
         harness["tree"] = tree[:_DIGEST]
-    return {
-        CauseKind.CODE: _known(
-            {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]}
-        ),
-        CauseKind.OPERATOR: _known(
-            {"module": then.operator_digest[:_DIGEST], **{name: str(axes[name]) for name in axes}}
-        ),
-        CauseKind.TOOLCHAIN: _known(toolchain),
-        CauseKind.HARNESS: _known(harness),
+    facts = {
+        CauseKind.CODE: {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]},
+        CauseKind.OPERATOR: {
+            "module": then.operator_digest[:_DIGEST],
+            **{name: str(axes[name]) for name in axes},
+        },
+        CauseKind.TOOLCHAIN: toolchain,
+        CauseKind.HARNESS: harness,
     }
-
-
-def _known(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
+    return {kind: {name: it for name, it in values.items() if it} for kind, values in facts.items()}
 
 
 @dataclass(frozen=True)

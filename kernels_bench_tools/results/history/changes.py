@@ -59,7 +59,7 @@ class Step:
 
     def order(self) -> tuple[int, RowName]:
         """The most important change first."""
-        return list(ChangeKind).index(self.kind), self.row
+        return self.kind.place, self.row
 
     def is_apart(self, other: Step) -> bool:
         """Return whether both of this step's measurements were before both of another's, or after them."""
