@@ -95,6 +95,11 @@ class OperatorReport:
     problem: str
     """Why there is no summary; empty if there is one."""
 
+    @property
+    def shared_notebooks(self) -> list[NotebookRun]:
+        """Its notebooks that are not of one implementation."""
+        return [*self.combined, *([self.index] if self.index else [])]
+
     @cached_property
     def counted(self) -> Counted:
         """Its records, which are read for pages that show more of them than the summary has."""
@@ -221,7 +226,7 @@ def find_operators(
     root: Path,
     paths: SitePaths,
     build: BuildRun,
-    summaries: Mapping[str, Summary] | None = None,
+    summaries: Mapping[str, Summary],
 ) -> list[OperatorReport]:
     """Return the operators, which are the folders with implementations or results.
 
@@ -229,7 +234,6 @@ def find_operators(
     Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
     by title.
     """
-    summaries = summaries or {}
     ordered = sorted(build.notebooks, key=lambda notebook: notebook.path)
     by_path = {notebook.path: notebook for notebook in ordered}
     found = [

@@ -23,7 +23,7 @@ from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import CauseKind
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, ChartPanel
-from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
+from kernels_bench_tools.report.cells import OPERATORS, Body, BodyPart, CellViews, Heading
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -161,7 +161,7 @@ def front_page(site: Site) -> str:
     notebook = notebook or blank_notebook(site.build.project.title, path="index.md")
     page, views, body = _open(site, notebook)
     if not any(part.kind == OPERATORS for part in body.parts):
-        body.parts.append(Part(OPERATORS))
+        body.parts.append(BodyPart(OPERATORS))
     summaries = [operator.summary for operator in site.operators if operator.summary]
     counted, changes = site.history.changes(summaries) if site.history else ("", [])
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
@@ -202,7 +202,7 @@ def front_page(site: Site) -> str:
     )
 
 
-def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) -> list[Heading]:
+def _contents(parts: Sequence[BodyPart], operators: Mapping[str, OperatorReport]) -> list[Heading]:
     """Return the front page's chapters in their order, without the heading of the contents themselves."""
     chapters: list[Heading] = []
     sections = [Heading(heading, operator.title) for heading, operator in operators.items()]
@@ -228,14 +228,14 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     if kind:
         page = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors})
         notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
-        body = Body(parts=[Part("results")])
+        body = Body(parts=[BodyPart("results")])
     else:
         path = posixpath.join(operator.folder, "index.md")
         notebook = operator.index or blank_notebook(operator.title, path=path)
         page, views, body = _open(site, notebook, operator.anchors)
         if not any(part.kind == "results" for part in body.parts):
             # Results come after the introduction, before any chapter.
-            body.parts.insert(body.introduction(), Part("results"))
+            body.parts.insert(body.introduction(), BodyPart("results"))
     shown = operator.on(page.path)
     is_first = _is_first(operator, page)
     panels = {one.view: one for one in (operator.chart.panels if operator.chart else []) if is_first(one)}

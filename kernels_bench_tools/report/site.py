@@ -114,7 +114,7 @@ def publish(
     """
     folder = output if isinstance(output, OutputFolder) else OutputFolder(output)
     site_paths = paths.SitePaths(build.notebooks)
-    operators = find_operators(root, site_paths, build, summaries)
+    operators = find_operators(root, site_paths, build, summaries or {})
     artifacts = [
         found for notebook in build.notebooks for found in notebook_artifacts(root, site_paths, notebook)
     ]
@@ -186,9 +186,8 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
     notebooks = {one.path: notebook_key(site.root, one) for one in site.build.notebooks}
     results, operators = {}, {}
     for operator in site.operators:
-        shared = [*operator.combined, *([operator.index] if operator.index else [])]
         results[operator.folder] = digest(
-            *(notebooks[one.path] for one in shared),
+            *(notebooks[one.path] for one in operator.shared_notebooks),
             files_key(site.root, operator.record_files),
             *map(str, operator.refused_files),
             b"" if operator.has_file else msgspec.json.encode(operator.summary),
@@ -254,7 +253,7 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
                 ),
                 partial(pages.implementation_page, site, operator, notebook),
             )
-        own = (*operator.combined, *operator.implementations, *([operator.index] if operator.index else []))
+        own = (*operator.implementations, *operator.shared_notebooks)
         shown.update(notebook.path for notebook in own)
     for notebook in site.build.notebooks:
         if notebook.path not in shown:
