@@ -48,9 +48,8 @@ def group_order(implementations: Iterable[Sequence[str]]) -> list[str]:
 def in_view_order(views: Collection[View], groups: Sequence[str]) -> list[View]:
     """Return views in order: groups as given, sets from the usual to the special, forward before backward."""
 
-    def key(view: View) -> tuple[int, tuple[int, str], tuple[int, str]]:
-        group = groups.index(view.group) if view.group in groups else len(groups)
-        return group, _position(view.set, _SETS), _position(view.mode, _MODES)
+    def key(view: View) -> tuple[tuple[int, str], ...]:
+        return _position(view.group, groups), _position(view.set, _SETS), _position(view.mode, _MODES)
 
     return sorted(views, key=key)
 

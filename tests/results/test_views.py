@@ -6,7 +6,14 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict, WorkloadSummary
 from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.results.views import View, in_order, labels, titles_and_keys, workload_summary
+from kernels_bench_tools.results.views import (
+    View,
+    in_order,
+    in_view_order,
+    labels,
+    titles_and_keys,
+    workload_summary,
+)
 
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
@@ -166,6 +173,13 @@ def test_what_was_measured_on_another_device_does_not_change_the_first_view_of_a
     ]
 
     assert views == ["GELU", "SwiGLU"] * 2
+
+
+def test_views_of_functions_that_were_not_measured_here_are_in_order_of_their_names():
+    views = [View("SwiGLU"), View("ReLU"), View("GELU"), View("SiLU")]
+
+    for given in (views, views[::-1]):
+        assert [view.group for view in in_view_order(given, ["SiLU"])] == ["SiLU", "GELU", "ReLU", "SwiGLU"]
 
 
 def test_views_with_similar_titles_have_different_keys():
