@@ -9,7 +9,7 @@ from typing import Any
 
 from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
-from kernels_bench_tools.results.summary import Comparison, compare_records
+from kernels_bench_tools.results.summary import ComparedPoint, compare_records
 from kernels_bench_tools.stats import quantiles
 from kernels_bench_tools.text.tables import grouped
 
@@ -23,14 +23,14 @@ _TRACE_STATUS = {
 }
 
 
-def compare_problem(records: Sequence[Record]) -> Comparison:
+def compare_problem(records: Sequence[Record]) -> ComparedPoint:
     """Return how a candidate compares with the reference; its own failure if the reference has none."""
     theirs = [record for record in records if record.impl == REFERENCE]
     ours = [record for record in records if record.impl != REFERENCE]
     return compare_records(ours or theirs, theirs)[0]
 
 
-def scores(results: Iterable[tuple[str, Comparison]]) -> list[dict[str, Any]]:
+def scores(results: Iterable[tuple[str, ComparedPoint]]) -> list[dict[str, Any]]:
     """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
 
     Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
