@@ -142,7 +142,8 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
     above, below = hierarchical_median(numerator), hierarchical_median(denominator)
     if len(numerator) != len(denominator) or len(numerator) == 1:
         return ratio_of(above, below)
-    ratios = [log(one / other) for one, other in zip(_medians(numerator), _medians(denominator), strict=True)]
+    pairs = zip(_medians(numerator), _medians(denominator), strict=True)
+    ratios = [log(ours / theirs) for ours, theirs in pairs]
     (down, up), (other_down, other_up) = _within(numerator), _within(denominator)
     return _across(ratios, log(above.value / below.value), hypot(down, other_up), hypot(up, other_down))
 

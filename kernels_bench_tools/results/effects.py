@@ -314,18 +314,17 @@ class DeviceEffects:
     @cached_property
     def phases(self) -> dict[str, list[tuple[EffectSummary, list[EffectRow]]]]:
         """The summaries with their rows by phase: passes over most tokens first, training last."""
-        found = grouped(
+        of_phase = grouped(
             (phase, (summary, rows)) for summary in self.summaries for phase, rows in summary.phases.items()
         )
-
-        sizes = {phase: phase_sizes(phase) for phase in found}
-        order = sorted(found, key=lambda it: (sizes[it].trains, -sizes[it].tokens, sizes[it].sequences))
-        return {phase: found[phase] for phase in order}
+        sizes = {phase: phase_sizes(phase) for phase in of_phase}
+        order = sorted(of_phase, key=lambda it: (sizes[it].trains, -sizes[it].tokens, sizes[it].sequences))
+        return {phase: of_phase[phase] for phase in order}
 
     @cached_property
     def breakdowns(self) -> dict[str, Breakdown]:
         """Where the time of each phase goes: of the whole model if that was measured, and the newest."""
-        found = {}
+        breakdowns = {}
         for phase, summaries in self.phases.items():
             known = [
                 (not rows[0].effect.layers, summary.measured, breakdown)
@@ -333,8 +332,8 @@ class DeviceEffects:
                 if (breakdown := breakdown_of(rows))
             ]
             if known:
-                found[phase] = max(known, key=lambda it: it[:2])[2]
-        return found
+                breakdowns[phase] = max(known, key=lambda it: it[:2])[2]
+        return breakdowns
 
     def best(self, phase: str) -> tuple[EffectSummary, EffectRow] | None:
         passes = [
@@ -351,5 +350,5 @@ class DeviceEffects:
 
 
 def effects_by_device(summaries: Iterable[EffectSummary]) -> list[DeviceEffects]:
-    found = grouped((summary.device.slug, summary) for summary in summaries)
-    return [DeviceEffects(own[0].device, own) for own in found.values()]
+    by_device = grouped((summary.device.slug, summary) for summary in summaries)
+    return [DeviceEffects(own[0].device, own) for own in by_device.values()]

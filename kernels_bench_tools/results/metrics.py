@@ -305,7 +305,7 @@ SUSTAINED = _beside(
 )
 ENERGY = Metric(
     *("joules", "Energy of a call", "J", "lower"),
-    from_record=lambda it: found.joules if (found := _timing(it, "sustained")) else None,
+    from_record=lambda it: timing.joules if (timing := _timing(it, "sustained")) else None,
     chart="joules",
     file=False,
     csv="Energy (J)",

@@ -115,14 +115,14 @@ class ModelReport:
     @property
     def results(self) -> list[Result]:
         phases = (phase for split in self.splits.values() for phase in split)
-        return [found for phase in phases for call in phase.every for found in call.results.values()]
+        return [result for phase in phases for call in phase.every for result in call.results.values()]
 
     @cached_property
     def devices(self) -> list[Device]:
         """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
-        found = {result.view.device.slug: result.view.device for result in self.results}
+        devices = {result.view.device.slug: result.view.device for result in self.results}
         return sorted(
-            found.values(),
+            devices.values(),
             key=lambda device: (device.kind == "cpu", -self.measured_on(device.slug), device.slug),
         )
 
@@ -143,18 +143,16 @@ class ModelReport:
         return {task.module for phase in self.tasks.phases for task in phase.tasks}
 
     def _phase(self, phase: Phase) -> PhaseReport:
-        chosen = {
-            measurements.device: choose_for_phase(phase, measurements) for measurements in self.measured
-        }
-        calls = self._calls(phase.kernels, {slug: one.tasks for slug, one in chosen.items()})
-        blocks = self._calls(phase.blocks, {slug: one.blocks for slug, one in chosen.items()})
+        chosen = {on_device.device: choose_for_phase(phase, on_device) for on_device in self.measured}
+        calls = self._calls(phase.kernels, {slug: it.tasks for slug, it in chosen.items()})
+        blocks = self._calls(phase.blocks, {slug: it.blocks for slug, it in chosen.items()})
         return PhaseReport(
             phase,
             sorted(
                 calls, key=lambda call: -max((it.baselines_ms for it in call.choices.values()), default=0)
             ),
             [call for call in blocks if call.operator],
-            {slug: one.prediction for slug, one in chosen.items() if one.prediction},
+            {slug: it.prediction for slug, it in chosen.items() if it.prediction},
         )
 
     def _calls(
@@ -162,12 +160,13 @@ class ModelReport:
     ) -> Iterator[ModelCall]:
         for number, task in enumerate(tasks):
             results = {
-                one.device: result
-                for one in self.measured
-                if task.workload and (result := one.fastest(task.workload))
+                on_device.device: result
+                for on_device in self.measured
+                if task.workload and (result := on_device.fastest(task.workload))
             }
             operator = task.operator if task.operator in self.operators else ""
-            yield ModelCall(task, operator, {slug: one[number] for slug, one in choices.items()}, results)
+            of_task = {slug: of_tasks[number] for slug, of_tasks in choices.items()}
+            yield ModelCall(task, operator, of_task, results)
 
 
 @dataclass(frozen=True)
@@ -230,24 +229,24 @@ def model_shares(
 
     Those of the model whose shape a row was measured for are first, then the largest share.
     """
-    found: dict[RowName, list[Share]] = {row: [] for row in differences}
+    shares: dict[RowName, list[Share]] = {row: [] for row in differences}
     devices = {row.device: Measurements(summaries, row.device) for row in differences}
     phases = [(key, phase) for key in model_keys(DERIVED) for phase in read_model_tasks(key).phases]
     for (key, phase), (device, measured) in product(phases, devices.items()):
         calls: Counter[RowName] = Counter()
         for task in phase.tasks:
             wanted = task.workload if task.level == 1 else None
-            equal = {one.workload.name for one in measured.all_equal(wanted)} if wanted else ()
+            equal = {it.workload.name for it in measured.all_equal(wanted)} if wanted else ()
             rows = [row for row in differences if (row.operator, row.device) == (task.operator, device)]
             calls.update({row: task.calls for row in rows if row.workload in equal})
         chosen = choose_for_phase(phase, measured) if calls else None
         if chosen and (whole := chosen.prediction):
             for row, count in calls.items():
                 ms = count * differences[row]
-                found[row].append(Share(key, phase.name, ms, ms / whole.ms))
-    for row, shares in found.items():
-        shares.sort(key=lambda one: (not row.workload.startswith(one.model), -abs(one.share)))
-    return found
+                shares[row].append(Share(key, phase.name, ms, ms / whole.ms))
+    for row, of_row in shares.items():
+        of_row.sort(key=lambda share: (not row.workload.startswith(share.model), -abs(share.share)))
+    return shares
 
 
 def calls_csv(model: ModelReport) -> bytes:
@@ -272,7 +271,7 @@ def calls_csv(model: ModelReport) -> bytes:
         for phase in phases
         for call in phase.calls
     )
-    return csv_text(_CSV_COLUMNS, (line for one in calls for line in lines(*one))).encode()
+    return csv_text(_CSV_COLUMNS, (line for call in calls for line in lines(*call))).encode()
 
 
 _LEVELS = Path(__file__).parents[1] / "models" / "baseline"
@@ -313,13 +312,13 @@ def model_imports(model: ModelReport) -> dict[Module, Sequence[Module]]:
     imports = imports_of_models()
     top = next((task.module for task in model.tasks.phases[0].tasks if "" in task.paths), "")
     left = [module for module in imports if module.class_name == top]
-    found: dict[Module, Sequence[Module]] = {}
+    used: dict[Module, Sequence[Module]] = {}
     while left:
         module = left.pop()
-        if module not in found:
-            found[module] = imports[module]
+        if module not in used:
+            used[module] = imports[module]
             left += imports[module]
-    return dict(sorted(found.items(), key=lambda item: (-item[0].level, item[0].class_name)))
+    return dict(sorted(used.items(), key=lambda item: (-item[0].level, item[0].class_name)))
 
 
 def imports_json(model: ModelReport) -> bytes:
@@ -330,7 +329,7 @@ def imports_json(model: ModelReport) -> bytes:
             "level": module.level,
             "class_name": module.class_name,
             "called": module.class_name in called,
-            "imports": [one.class_name for one in uses],
+            "imports": [it.class_name for it in uses],
         }
         for module, uses in model_imports(model).items()
     ]

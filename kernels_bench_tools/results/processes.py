@@ -68,10 +68,10 @@ def estimate(records: Sequence[Record]) -> Estimate | None:
     if not records or len(latencies) < len(records):
         return None
     if len(latencies) > 1:
-        found = hierarchical_median([samples(latency) for latency in latencies])
+        time = hierarchical_median([samples(latency) for latency in latencies])
     else:
-        found = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
-    return widened(found, resolution(latencies) / found.value)
+        time = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
+    return widened(time, resolution(latencies) / time.value)
 
 
 def resolution(latencies: Iterable[Latency]) -> float:
@@ -143,11 +143,11 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
 
 def _latency(ran: Sequence[Record]) -> Latency:
     latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
-    found = estimate(ran)
-    low, high = found.ends if found else (None, None)
+    time = estimate(ran)
+    low, high = time.ends if time else (None, None)
     return merge_fields(
         latencies,
-        p50=found.value if found else median(latency.p50 for latency in latencies),
+        p50=time.value if time else median(latency.p50 for latency in latencies),
         ci_low=low,
         ci_high=high,
         confidence=CONFIDENCE if low else None,
@@ -163,8 +163,8 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
         if len(timings) > 1:
             medians = [timing.p50 for timing in timings]
             # A clock that did not advance leaves no interval.
-            found = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
-            low, high = found.ends if found else (None, None)
+            time = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
+            low, high = time.ends if time else (None, None)
             merged[name] = merge_fields(timings, p50=median(medians), ci_low=low, ci_high=high)
         elif timings:
             merged[name] = timings[0]
@@ -173,11 +173,11 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
 
 def limitation_of(records: Iterable[Record]) -> str:
     """Return in one line which edge cases an implementation refused in any process; empty for none."""
-    found = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
-    names = dict.fromkeys(str(name) for corr in found for name in corr["refused"])
-    if not names:
+    checks = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
+    cases = dict.fromkeys(str(case) for check in checks for case in check["refused"])
+    if not cases:
         return ""
-    why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
+    why = next((str(check["refusal"]) for check in checks if check.get("refusal")), "")
     # Earlier records have this package's own exception there.
     why = why.removeprefix("CallError: ").removesuffix(": ")
-    return one_line(f"refuses {', '.join(names)}" + (f" ({why})" if why else ""))
+    return one_line(f"refuses {', '.join(cases)}" + (f" ({why})" if why else ""))

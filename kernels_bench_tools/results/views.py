@@ -129,7 +129,7 @@ def labels(workloads: Sequence[WorkloadSummary]) -> Labels:
     values = {name: [_text(name, workload.axes.get(name)) for workload in workloads] for name in names}
     if any(workload.dtype for workload in workloads):
         values["dtype"] = [workload.dtype.removeprefix("torch.") or "–" for workload in workloads]
-    varying = [name for name, found in values.items() if len(set(found)) > 1]
+    varying = [name for name, of_axis in values.items() if len({*of_axis}) > 1]
     fixed = [name for name in values if name not in varying]
     common = ", ".join(_fixed(name, values[name][0]) for name in fixed)
     ticks = [" × ".join(parts) for parts in zip(*(values[name] for name in varying), strict=True)]

@@ -22,10 +22,10 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     >>> grouped((len(word), word) for word in ("norm", "mask", "rotary"))
     {4: ['norm', 'mask'], 6: ['rotary']}
     """
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -90,7 +90,7 @@ def table(
     ]
     for at in optional:
         # The last column, with reasons, is wrapped before others are left out.
-        needed = sum(longest[one] + 2 for one in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
+        needed = sum(longest[before] + 2 for before in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
         if at in kept and needed > width > 0:
             kept.remove(at)
     columns, sizes = [columns[at] for at in kept], [longest[at] for at in kept]
@@ -107,7 +107,7 @@ def table(
             if sizes[at] <= least[at]:
                 break
             sizes[at] -= 1
-    made = []
+    printed = []
     for row in zip(*columns, strict=True):
         folded = [
             [part for line in lines for part in wrapped(line, size)]
@@ -118,8 +118,8 @@ def table(
             line = "  ".join(
                 text.rjust(size) if at in right else text.ljust(size) for at, (text, size) in sized
             )
-            made.append(line.rstrip())
-    return "\n".join(made)
+            printed.append(line.rstrip())
+    return "\n".join(printed)
 
 
 def _least_width(line: str, marks: str) -> int:
