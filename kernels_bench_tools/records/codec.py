@@ -171,12 +171,12 @@ def ignore(_: RecordError) -> None:
 
 def valid_lines(path: Path) -> bytes:
     """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
-    found = []
+    valid = []
     for line in read_unlinked(path).split(b"\n") if path.is_file() else []:
         with suppress(ValueError):
             _decode(line)
-            found.append(line + b"\n")
-    return b"".join(found)
+            valid.append(line + b"\n")
+    return b"".join(valid)
 
 
 def _is_json(line: bytes) -> bool:

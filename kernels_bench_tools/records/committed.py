@@ -81,9 +81,9 @@ class Owner(NamedTuple):
             names["model"] = (effect.model if effect else "", self.model)
         elif not self.device or record.schema:  # other harnesses name implementations as they like
             names["implementation"] = (record.impl, self.implementation)
-        for what, (found, expected) in names.items():
-            if found and expected and found != expected:
-                return f"is of the {what} {found!r}, not of {expected!r}"
+        for what, (own, expected) in names.items():
+            if own and expected and own != expected:
+                return f"is of the {what} {own!r}, not of {expected!r}"
         # Files of kernels-benchmarks do not name a CPU.
         slug = device.slug if record.device or device.name != "CPU" else ""
         # torch adds the part of a GPU that it uses to the GPU's name: "NVIDIA H200 MIG 1g.18gb".

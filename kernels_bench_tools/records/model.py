@@ -137,16 +137,16 @@ def phase_sizes(name: str) -> Sizes:
     Raises:
         ModelError: It is another name, or training has no next token.
     """
-    found = _PHASE.fullmatch(name)
-    if found is None or name == "train-1":
+    match = _PHASE.fullmatch(name)
+    if match is None or name == "train-1":
         expected = (
             "prefill-2048 or train-2048 (tokens), or decode-32 (sequences), or the same with other numbers"
         )
         raise ModelError(f"--phase {name}", "is not a phase", expected)
-    count = int(found[2])
-    if found[1] == "decode":
+    kind, count = match[1], int(match[2])
+    if kind == "decode":
         return Sizes(count, 1, DECODE_CONTEXT)
-    return Sizes(1, count, count, trains=found[1] == "train")
+    return Sizes(1, count, count, trains=kind == "train")
 
 
 def read_model_tasks(model: str, ranks: int = 1) -> ModelTasks:

@@ -40,13 +40,13 @@ def outcome_of(records: Iterable[Record]) -> Outcome:
     )
 
 
-def cell_status(found: Iterable[Status]) -> Status:
+def cell_status(statuses: Iterable[Status]) -> Status:
     """Return the status of a cell whose workloads have these: the worst one; unsupported only if nothing else is.
 
     >>> cell_status([Status.OK, Status.UNSUPPORTED]), cell_status([Status.OK, Status.INCORRECT, Status.REJECTED])
     (<Status.OK: 'ok'>, <Status.INCORRECT: 'incorrect'>)
     """
-    return max(found, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
+    return max(statuses, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
 
 
 def flag_words(flags: Iterable[Flag]) -> str:

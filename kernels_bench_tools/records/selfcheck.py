@@ -93,15 +93,15 @@ def find_selfchecks(root: Path) -> list[Path]:
 
 
 def read_selfchecks(root: Path) -> SelfChecks:
-    found, problems = list[SelfCheck](), list[ProjectError]()
+    checks, problems = list[SelfCheck](), list[ProjectError]()
     for file in find_selfchecks(root):
         try:
-            found.append(read_struct(file, SelfCheck))
+            checks.append(read_struct(file, SelfCheck))
             continue
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             what = f"is not a self-check: {error}"
         problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file that `kbt selfcheck` wrote"))
-    found.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
-    return SelfChecks(found, problems)
+    checks.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
+    return SelfChecks(checks, problems)

@@ -126,8 +126,8 @@ class CellViews:
 
     def preview(self, name: str) -> ArtifactPreview:
         """Return the artifact of this name, which may be missing."""
-        found = [artifact for artifact in self.artifacts if artifact.name == name]
-        return preview(found[-1], self.page) if found else ArtifactPreview(name, "", "", "file")
+        named = [artifact for artifact in self.artifacts if artifact.name == name]
+        return preview(named[-1], self.page) if named else ArtifactPreview(name, "", "", "file")
 
     def cell(self, cell: CellRun) -> CellSection:
         from kernels_bench_tools.report.markup import highlighted  # imports Pygments

@@ -22,7 +22,7 @@ from kernels_bench_tools.records.model import OPERATORS as MODEL_OPERATORS
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
-from kernels_bench_tools.records.settings import find_settings, operator_modules
+from kernels_bench_tools.records.settings import operator_modules, operators_folder
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
@@ -133,8 +133,8 @@ class OperatorReport:
     def results_pages(self) -> dict[str, str]:
         """The page of each kind of results that it has; the first kind is on its main page."""
         kinds = set(map(kind_of, self.views))
-        found = [kind for kind in KINDS if kind in kinds]
-        return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(found)}
+        present = [kind for kind in KINDS if kind in kinds]
+        return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(present)}
 
     @property
     def further_pages(self) -> dict[str, str]:
@@ -171,8 +171,8 @@ class OperatorReport:
 
     def urls(self, page: Page) -> dict[str, str]:
         names = [*self.notebooks, *(row.implementation for _, row in self.rows)]
-        found = {name: self.notebook_of(name) for name in names}
-        return {name: page.url(page_path(one.path)) for name, one in found.items() if one}
+        notebooks = {name: self.notebook_of(name) for name in names}
+        return {name: page.url(page_path(it.path)) for name, it in notebooks.items() if it}
 
     def view_url(self, view: DeviceSummary, page: Page) -> str:
         return f"{page.url(self.page_of(view))}#{view_slug(view)}"
@@ -236,7 +236,7 @@ def find_operators(
     """
     ordered = sorted(build.notebooks, key=lambda notebook: notebook.path)
     by_path = {notebook.path: notebook for notebook in ordered}
-    found = [
+    operators = [
         _operator(root, paths, build, folder, own, summaries.get(folder))
         for folder, own in grouped((operator_of(notebook.path), notebook) for notebook in ordered).items()
         if folder
@@ -247,7 +247,9 @@ def find_operators(
         [],
     )
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
-    return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
+    return sorted(
+        operators, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder)
+    )
 
 
 @dataclass(frozen=True)
@@ -267,11 +269,11 @@ class ReportDevice:
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     """Return the devices of all operators: GPUs first, then those with most rows."""
-    found = grouped(
+    results = grouped(
         (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
     )
-    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
-    return sorted(devices, key=lambda one: (one.device.kind == "cpu", -one.rows, one.device.slug))
+    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in results.items()]
+    return sorted(devices, key=lambda it: (it.device.kind == "cpu", -it.rows, it.device.slug))
 
 
 def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:
@@ -279,12 +281,10 @@ def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str
 
     A module of the project's own that has such a name is another operator, unless it has workload sets of models, too.
     """
-    settings = None
+    folder = None
     with suppress(ProjectError):  # a cell has damaged the file meanwhile
-        settings = find_settings(root)
-    own = operator_modules(
-        root / (settings[1].get("operators", OWN_OPERATORS) if settings else OWN_OPERATORS)
-    )
+        folder = operators_folder(root)
+    own = operator_modules(folder or root / OWN_OPERATORS)
     others = {name for name, file in own.items() if b"model_sets(" not in file.read_bytes()}
     named = ((operator.folder.rpartition("/")[2], operator) for operator in operators)
     return {name: operator for name, operator in named if name in MODEL_OPERATORS - others}
@@ -317,9 +317,9 @@ def _operator(
 ) -> OperatorReport:
     own = posixpath.join(folder, "index.md")
     index = next((notebook for notebook in build.notebooks if notebook.path == own), None)
-    implementations = [one for one in notebooks if is_implementation(one.path)]
-    combined = [one for one in notebooks if one not in implementations]
-    artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
+    implementations = [notebook for notebook in notebooks if is_implementation(notebook.path)]
+    combined = [notebook for notebook in notebooks if notebook not in implementations]
+    artifacts = [artifact for notebook in combined for artifact in notebook_artifacts(root, paths, notebook)]
     cells = [cell for notebook in combined for cell in notebook.cells]
     summary, problem = _summary(artifacts, cells)
     # Without a workload it has only the reasons of cells that did not run, which the implementations show.
@@ -331,7 +331,9 @@ def _operator(
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
     not_run = {None, Status.UNSUPPORTED}
-    if not combined and all(cell.status in not_run for one in implementations for cell in one.cells):
+    if not combined and all(
+        cell.status in not_run for notebook in implementations for cell in notebook.cells
+    ):
         problem = ""  # there is nothing to combine yet
     committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]

@@ -58,7 +58,7 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     )
     last = max(text.rfind("-->"), 0)  # what begins behind it has no end, which would be searched for each
     text = text[:last] + text[last:].replace("<!--", _OPEN)
-    text = _CODE_OR_COMMENT.sub(lambda found: "" if found["comment"] else found[0], text).replace(
+    text = _CODE_OR_COMMENT.sub(lambda match: "" if match["comment"] else match[0], text).replace(
         _OPEN, "<!--"
     )
     if raw_html:
@@ -204,13 +204,13 @@ def _formula(tex: str, options: dict[str, Any]) -> Markup:
         pairs = (("{", "}"), (r"\begin", r"\end"), (r"\left", r"\right"))
         if any(part.count(start) != part.count(end) for part in parts for start, end in pairs):
             parts = [tex]
-        found = [convert_to_element(part, display=display) for part in parts]
-        for element in (element for math in found for element in math.iter()):
+        formulas = [convert_to_element(part, display=display) for part in parts]
+        for element in (element for formula in formulas for element in formula.iter()):
             # The converter writes symbols as references and leaves other text, such as a tag, as it is.
             element.text = unescape(element.text or "") or None
             for name in ("class", "href", "style"):
                 element.attrib.pop(name, None)
         # Escaped by ElementTree.
-        return Markup("".join(ElementTree.tostring(math, encoding="unicode") for math in found))  # noqa: S704
+        return Markup("".join(ElementTree.tostring(it, encoding="unicode") for it in formulas))  # noqa: S704
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))
