@@ -27,7 +27,7 @@ def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> R
     """
     data = msgspec.json.decode(_finite_json(line))
     if not isinstance(data, dict) or data.get("schema"):
-        raise problem or ValueError("it is no record of another harness")
+        raise problem or ValueError("it is not a record of another harness")
     workload, times, failed = data.get("wl"), data.get("lat_ms"), data.get("ok") is False or data.get("err")
     if not isinstance(data.get("impl"), str):
         raise ValueError("it has no impl")
@@ -47,7 +47,7 @@ def _latency(times: object) -> Latency:
     given = times if isinstance(times, dict) else {}
     median = next((given[name] for name in _TIMES if given.get(name) is not None), None)
     if not isinstance(median, int | float) or isinstance(median, bool):
-        raise ValueError(f"lat_ms has no number {', '.join(_TIMES[:-1])} or {_TIMES[-1]}")
+        raise ValueError(f"lat_ms has no numeric {', '.join(_TIMES[:-1])} or {_TIMES[-1]}")
     valid = _valid(given, _OF_LATENCY)
     reps = max(1, len(valid.get("raw_times", ())))
     return msgspec.convert({"reps": reps, **valid, "p50": median}, Latency)

@@ -72,9 +72,9 @@ def reason_of(record: Record) -> str:
         reason = record.corr.get("reason")
         if isinstance(reason, str) and reason:
             return one_line(reason)
-        error = "" if record.absmax is None else f", by up to {record.absmax:.3g}"
+        error = "" if record.absmax is None else f" by up to {record.absmax:.3g}"
         return f"differs from the reference{error}"
-    return f"{record.outcome.label}, without a recorded reason"
+    return f"{record.outcome.label}; no reason was recorded"
 
 
 def one_line(text: str) -> str:

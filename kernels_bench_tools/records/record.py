@@ -79,19 +79,19 @@ class Status(Labelled):
         member.severity, member.ran = severity, ran
         return member
 
-    OK = "ok", 0, True, "", "ran, and agreed with the reference"
-    DISTURBED = "disturbed", 1, True, "", "correct, but other programs disturbed it: its time is not compared"
+    OK = "ok", 0, True, "", "ran and matched the reference"
+    DISTURBED = "disturbed", 1, True, "", "correct, but disturbed by other programs: its time is not compared"
     """In summaries only, never in a record."""
     # Worse than unsupported: one that refuses some values is shown as incorrect.
-    INCORRECT = "incorrect", 6, True, "", "ran, and failed the correctness check"
-    EXCEEDS_PHYSICS = "exceeds_physics", 5, True, "above the roofline", "faster than the device can be"
-    REJECTED = "rejected", 4, True, "", "ran, and its time is not that of the work it claims"
-    ERROR = "error", 10, False, "", "raised an exception, or its process exited with a code other than 0"
-    OOM = "oom", 9, False, "out of memory", "asked for more memory than the device has"
+    INCORRECT = "incorrect", 6, True, "", "ran but failed the correctness check"
+    EXCEEDS_PHYSICS = "exceeds_physics", 5, True, "above the roofline", "faster than the hardware allows"
+    REJECTED = "rejected", 4, True, "", "ran, but its time is not that of the work it claims"
+    ERROR = "error", 10, False, "", "raised an exception, or its process exited with a non-zero code"
+    OOM = "oom", 9, False, "out of memory", "needed more memory than the device has"
     TIMEOUT = "timeout", 8, False, "", "exceeded its cell's time limit"
-    CRASHED = "crashed", 11, False, "", "its process was ended by a signal, such as a segmentation fault"
+    CRASHED = "crashed", 11, False, "", "its process was killed by a signal, such as a segmentation fault"
     UNSUPPORTED = "unsupported", 3, False, "", "cannot run here: no such device, package, build or network"
-    INVALID = "invalid", 7, False, "invalid output", "its process succeeded without writing readable records"
+    INVALID = "invalid", 7, False, "invalid output", "its process succeeded but wrote no readable records"
     ABSENT = "absent", 2, False, "not measured", "not measured on this device"
     """In summaries only, never in a record."""
 
@@ -125,9 +125,9 @@ class CacheState(Labelled):
 class Judged(Labelled):
     """Where outputs were compared, times checked, and the record written; the most trusted first."""
 
-    SEPARATELY = "separately", "", "Judged in another process, in which no code of the notebook runs."
-    IN_PROCESS = "in process", "", "Judged in the implementation's process, which could change the checks."
-    NOT = "not", "", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
+    SEPARATELY = "separately", "", "Judged in a separate process, which runs no code of the notebook."
+    IN_PROCESS = "in process", "", "Judged in the implementation's process, which can tamper with the checks."
+    NOT = "not", "", "Self-reported: the notebook wrote these numbers itself, and nothing checked them."
 
 
 class Flag(Labelled):
@@ -135,39 +135,43 @@ class Flag(Labelled):
 
     STREAM_ESCAPE = "stream_escape", "work outside the call", "work for the call ran outside the timed region"
     THREAD_INJECTION = "thread_injection", "thread left running", "a thread or process outlived the call"
-    LAZY_OUTPUT = "lazy_output", "lazy output", "the output is no plain tensor with its own device memory"
+    LAZY_OUTPUT = "lazy_output", "lazy output", "the output is not a plain tensor with its own device memory"
     TIMER_TAMPER = (
         *("timer_tamper", "timer contradicted"),
-        "calls took longer by another clock than was reported, or functions of the harness were replaced",
+        "another clock measured longer calls than were reported, or functions of the harness were replaced",
     )
-    STALE_OUTPUT = "stale_output", "stale output", "it ignored changed inputs, or was wrong in a timed call"
-    INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs without `in_place=True`"
-    ALIASED_OUTPUT = "aliased_output", "output aliased", "it shares memory with an input or an earlier output"
-    PRECISION = "precision", "less precise than torch", "its error is over twice torch's in the same type"
-    NONDETERMINISTIC = "nondeterministic", "not deterministic", "two equal calls gave different bits"
-    IN_PLACE = "in_place", "in place", "it overwrites its inputs; making fresh ones is not part of the time"
-    PREPARED = "prepared", "parameters prepared", "weights or tables were converted once, outside of the time"
-    APPROXIMATE = "approximate", "", "it declares a lower precision, is judged by that, and ranked last"
-    FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
-    HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
-    NEAR_FLOOR = "near_floor", "near launch overhead", "the time is less than five empty kernels"
+    STALE_OUTPUT = "stale_output", "stale output", "ignored changed inputs, or was wrong in a timed call"
+    INPUT_MUTATED = "input_mutated", "inputs modified", "a call modified its inputs without `in_place=True`"
+    ALIASED_OUTPUT = "aliased_output", "output aliased", "shares memory with an input or an earlier output"
+    PRECISION = "precision", "less precise than torch", "over twice the error of torch in the same dtype"
+    NONDETERMINISTIC = "nondeterministic", "nondeterministic", "two identical calls returned different bits"
+    IN_PLACE = "in_place", "in place", "overwrites its inputs; restoring them is not timed"
+    PREPARED = "prepared", "parameters prepared", "weights or tables were converted once, untimed"
+    APPROXIMATE = "approximate", "", "declares a lower precision, is checked against that, and ranks last"
+    FALLBACK = "fallback", "fallback to other kernels", "none of the declared kernels was launched"
+    HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than running it on the device"
+    NEAR_FLOOR = "near_floor", "near launch overhead", "takes less than five times as long as an empty kernel"
     TIMER_DISAGREEMENT = (
         "timer_disagreement",
         "timers disagree",
-        "events exceed kernels by over a pair's cost",
+        "events exceed the kernels' time by more than their own cost",
     )
-    PROFILER_SLOWED = "profiler_slowed", "timed without profiler", "it slows it down: CUDA events timed it"
-    OUTLIERS = "outliers", "", "the mean is more than a tenth above the median: some calls took much longer"
+    PROFILER_SLOWED = (
+        "profiler_slowed",
+        "timed without profiler",
+        "slowed by the profiler, so events timed it",
+    )
+    OUTLIERS = "outliers", "", "the mean is over 10 % above the median: some calls took much longer"
     """Found in summaries, from all samples; not in records."""
     DRIFT = "drift", "", "the last third of the samples differs from the first by more than 1 %"
     BIMODAL = "bimodal", "", "the samples fall into two groups"
     THROTTLED = "throttled", "", "the device lowered its clocks because of power or heat"
-    DISTURBED = ("disturbed", "", "threads waited for cores, or some calls took much longer: no rank")
+    DISTURBED = ("disturbed", "", "threads waited for CPU cores, or some calls took much longer: not ranked")
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",
         "device speed differs",
-        "reference kernels ran at another speed, also when repeated",
+        "sentinel kernels ran at a different speed, also when repeated",
     )
 
 
@@ -181,11 +185,11 @@ REJECTING = frozenset(
 class Regime(Labelled):
     """What limits the speed of a workload on a device."""
 
-    LAUNCH = "launch", "launch-bound", "less than five times an empty kernel: launch overhead dominates"
-    L2 = "l2", "in cache", "its bytes fit into half of the last-level cache"
-    TRANSITION = "transition", "cache and memory", "between the two"
-    HBM = "hbm", "memory-bound", "more bytes than four times the last-level cache"
-    COMPUTE = "compute", "compute-bound", "more arithmetic per byte than the measured ridge"
+    LAUNCH = "launch", "launch-bound", "takes less than five empty kernels: launch overhead dominates"
+    L2 = "l2", "in cache", "its data fit into half of the last-level cache"
+    TRANSITION = "transition", "cache and memory", "between in cache and memory-bound"
+    HBM = "hbm", "memory-bound", "its data are larger than four times the last-level cache"
+    COMPUTE = "compute", "compute-bound", "its arithmetic intensity is above the measured ridge point"
 
 
 class Latency(msgspec.Struct, kw_only=True):

@@ -44,11 +44,11 @@ class Verdict(Labelled):
     SEPARATE = (
         "separate",
         "measured separately",
-        "at another time, when the device may have had another speed",
+        "measured at a different time, when the device may have run at a different speed",
     )
     FEW_PROCESSES = "few_processes", "no verdict", "one of the two was measured in fewer than three processes"
     """Its interval lacks the variation between processes."""
-    NONE = "none", "not comparable", "one of the two has no correct time"
+    NONE = "none", "not comparable", "one of the two has no valid time"
 
     @classmethod
     def _missing_(cls, value: object) -> Verdict | None:
@@ -60,11 +60,11 @@ class CauseKind(Labelled):
     """What differs between two measurements, the most likely cause of another time first."""
 
     CODE = "code", "", "the code of the implementation's cell"
-    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, or a package or a build with kernels"
+    TOOLCHAIN = "toolchain", "", "torch, Triton, CUDA, the driver, a package, or the build of a kernel"
     OPERATOR = "operator", "", "the operator's module, or the shapes of the workload"
-    HARNESS = "harness", "", "what measures: its version, its modules, the timer"
-    DEVICE = "device", "", "sentinels or measured peaks are apart: another card, or other clocks"
-    NOTHING = "nothing", "nothing changed", "none of these, as far as both records tell"
+    HARNESS = "harness", "", "the code that measures: its version, its modules, the timer"
+    DEVICE = "device", "", "sentinels or measured peaks differ: another card, or other clocks"
+    NOTHING = "nothing", "nothing changed", "none of these, as far as the records show"
 
 
 class ChangeKind(Labelled):
@@ -78,7 +78,7 @@ class ChangeKind(Labelled):
     GONE = "gone"
     SAME = "same", "no change"
     UNSURE = "unsure", "no verdict"
-    STALE = "stale", "stale", "its code changed, and it was not measured again"
+    STALE = "stale", "stale", "its code changed after it was measured"
 
 
 class WorkloadSummary(msgspec.Struct, kw_only=True):

@@ -303,7 +303,7 @@ def unknown_names(
         otherwise = f"One of {abbreviated(known)}" if known else ""
         for name in _split(names) if kind == OPERATORS else [names.strip()]:
             if name not in known:
-                what = f"![{kind}: …] names {name!r}, which is no {kind.removesuffix('s')} of this project"
+                what = f"![{kind}: …] names {name!r}, which this project does not have"
                 yield NotebookError(where, what, "", did_you_mean(name, known, otherwise))
 
 
@@ -370,4 +370,5 @@ def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[S
         return None, f"cell {failed.id} failed ({status}): {failed.reason}".rstrip(": ")
     if not cells:
         return None, "there is no combine notebook in its results folder"
-    return None, "its combine notebook has not run" if cells[0].status is None else "it wrote no summary.json"
+    why = "has not run" if cells[0].status is None else "wrote no summary.json"
+    return None, f"its combine notebook {why}"

@@ -213,7 +213,7 @@ def _contents(parts: Sequence[BodyPart], operators: Mapping[str, OperatorReport]
 _INLINED = 4
 """Charts in an operator's page itself. The others are loaded when a reader comes to them, so that more devices cost little."""
 _RESULTS = {
-    "models": "Results for the shapes that models call it with, in a prefill and in decoding.",
+    "models": "Results for the shapes that models use, in prefill and decode.",
     "backward": "Results of the backward pass, which is timed separately from the forward pass.",
 }
 

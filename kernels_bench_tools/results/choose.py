@@ -159,7 +159,7 @@ def _obstacle(result: Result) -> str:
     # Of a drawn shape, it says nothing that others failed.
     if row.rank is not None or (result.workload.set == DRAWN and row.judged is not Judged.NOT):
         return ""
-    return f"no rank, it passed {row.passed} of {row.total} workloads"
+    return f"not ranked: passed {row.passed} of {row.total} workloads"
 
 
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
@@ -337,9 +337,9 @@ def _choose_for_task(task: ModelTask, measurements: Measurements) -> TaskChoice:
     made.tried, made.choice = measured is not None, choose(measured) if measured else None
     if made.choice is None:
         no_result = f"measured, but no result of {operator} is eligible"
-        made.reason = no_result if measured else f"no record of {operator} of its shape"
+        made.reason = no_result if measured else f"no record of {operator} with this shape"
     elif measured and measured.workload.axes != wanted.axes:
-        made.choice.near = "as many rows, but another batch and seq_len"
+        made.choice.near = "same number of rows, different batch and seq_len"
     return made
 
 

@@ -205,7 +205,7 @@ def _cell_source(
 
 def whole_record(implementation: str, status: Status, reason: str, device: Device) -> Record:
     """Return a record without a workload and without a time, which holds for all workloads of a cell."""
-    failure = Failure(type=status.value, msg=reason or f"ended as {status.value}")
+    failure = Failure(type=status.value, msg=reason or f"ended with status {status.value}")
     return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
 
 

@@ -170,7 +170,7 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
     ranking = [["rank", "implementation", "speed-up", "passed", "status"]]
     if drawn := any(row.drawn for row in view.rows):
-        ranking[0][3:3] = ["random shapes: over\nthe fastest other", "worst", f"{GENERAL} or\nmore"]
+        ranking[0][3:3] = ["random shapes:\nvs fastest other", "worst", f"{GENERAL} or\nmore"]
     for row in view.rows:
         place = [MISSING if row.rank is None else str(row.rank), row.title, times_with_interval(row.gain)]
         if row.drawn:

@@ -280,7 +280,7 @@ FRACTION = Metric(
     text=_fraction_text,
     csv="Fraction of Ceiling (1)",
     description="The rate divided by the measured peak that bounds the call: memory at the same mix of reads and writes, or "
-    "a matmul of the same type. At 1, only less work is faster.",
+    "a matmul of the same dtype. At 1, only doing less work would be faster.",
 )
 
 HOST_SUBMIT = _beside(
@@ -291,17 +291,17 @@ HOST_SUBMIT = _beside(
 END_TO_END = _beside(
     *("e2e", "End to end", "End to End (ms)"),
     "The time from a call on an idle device until the device is done, caches warm: median over several processes, "
-    "with its 95 % interval. It contains the host's time to submit the call.",
+    "with its 95 % interval. It includes the host's time to submit the call.",
 )
 BACK_TO_BACK = _beside(
     *("back_to_back", "Back to back", "Back to Back (ms)"),
-    "The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
-    "is by the clock of the process that judges, and contains about 1 us between two kernels.",
+    "The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. The "
+    "process that judges times it, and it includes about 1 us between two kernels.",
 )
 SUSTAINED = _beside(
     *("sustained", "Sustained", "Sustained (ms)"),
-    "The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: what a "
-    "loaded device, whose clocks are lower, takes for it. The host's time is in it where that is longer.",
+    "The time of a call among others that run without a pause, with rotated inputs, once it no longer changes: that of a "
+    "loaded device, whose clocks are lower. Where the host takes longer, it is the host's time.",
 )
 ENERGY = Metric(
     *("joules", "Energy of a call", "J", "lower"),
@@ -310,7 +310,7 @@ ENERGY = Metric(
     file=False,
     csv="Energy (J)",
     ranking=False,
-    description="What the GPU's energy counter says for one of the sustained calls, all of the board included.",
+    description="The energy of one sustained call by the GPU's energy counter, for the whole board.",
 )
 
 METRICS: tuple[Metric, ...] = (

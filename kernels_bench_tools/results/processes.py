@@ -99,7 +99,7 @@ def merge(records: Sequence[Record]) -> Record:
     busy = next((record for record in records if is_disturbed(record)), None)
     if busy is None or merged.outcome is not Status.OK:
         return merged
-    why = busy.tags.get("timer_note", "other programs used it")
+    why = busy.tags.get("timer_note", "other programs used the machine")
     failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle, with --rerun")
     return msgspec.structs.replace(merged, status=Status.DISTURBED, ok=False, err=failure)
 
@@ -137,7 +137,7 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
     # Only the first process runs the edge cases.
     if len(alike) == len(records) or (worst.outcome.ran and alike == [1]):
         return worst.err or Failure(type=kind, msg=reason_of(worst))
-    which = "process " + " and ".join(map(str, alike))
+    which = f"process{'es' * (len(alike) > 1)} {' and '.join(map(str, alike))}"
     return Failure(type=kind, msg=f"{reason_of(worst)} ({which} of {len(records)})")
 
 

@@ -97,15 +97,9 @@ def _difference(record: Record, workload: WorkloadSummary) -> str:
     if own.axes and workload.axes:
         pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in workload.axes | own.axes}
     differing = [
-        f"{name} {_word(ours)} instead of {_word(theirs)}"
-        for name, (ours, theirs) in pairs.items()
-        if ours != theirs
+        f"{name}={ours!r}, expected {theirs!r}" for name, (ours, theirs) in pairs.items() if ours != theirs
     ]
-    return f"its workload {workload.name} is another one: {', '.join(differing)}" if differing else ""
-
-
-def _word(value: object) -> str:
-    return "none" if value is None else str(value)
+    return f"workload {workload.name} differs: {'; '.join(differing)}" if differing else ""
 
 
 def make_row(

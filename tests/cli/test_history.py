@@ -24,7 +24,7 @@ def test_it_prints_a_line_for_each_measurement_with_its_cause(repository, name):
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [line[-3:] for line in lines if "2.12.0" in line] == [["2.12.0", "→", "2.13.0"]]
-    assert "nothing changed, time did" in done.stdout
+    assert "unexplained change" in done.stdout
     assert lines[-1] == ["3", "measurements,", "2", "changes", "of", "time,", "1", "unexplained"]
 
 

@@ -142,14 +142,14 @@ def test_a_link_among_committed_records_is_not_followed(tmp_path: Path, committe
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"impl": "torch"}, "is of the implementation 'torch', not of 'mine'"),
-        ({"op": "rotary"}, "is of the operator 'rotary', not of 'norm'"),
+        ({"impl": "torch"}, "is a record of implementation 'torch', expected 'mine'"),
+        ({"op": "rotary"}, "is a record of operator 'rotary', expected 'norm'"),
         (
             {"device": CPU | {"slug": "nvidia-h200"}},
-            "is of the device 'nvidia-h200', not of 'amd-epyc-2-cores'",
+            "is a record of device 'nvidia-h200', expected 'amd-epyc-2-cores'",
         ),
-        ({"device": None, "env": {"gpu": "NVIDIA B300"}, "run": "s"}, "is of the device 'nvidia-b300'"),
-        ({"device": None, "env": {"cpu": "Cray"}, "run": "s"}, "is of the device 'cray'"),
+        ({"device": None, "env": {"gpu": "NVIDIA B300"}, "run": "s"}, "is a record of device 'nvidia-b300'"),
+        ({"device": None, "env": {"cpu": "Cray"}, "run": "s"}, "is a record of device 'cray'"),
     ],
 )
 def test_committed_records_are_held_to_folder_and_file_name(committed: Path, fields: Any, said: str) -> None:

@@ -99,7 +99,7 @@ def test_one_without_a_rank_is_not_chosen() -> None:
     choice = chosen(summarize("rms_norm", "", sources), hidden_dim=4096)
 
     assert choice.implementation == "torch"
-    assert choice.faster == {"partly": "no rank, it passed 1 of 2 workloads"}
+    assert choice.faster == {"partly": "not ranked: passed 1 of 2 workloads"}
 
 
 def test_implementations_without_a_significant_difference_are_named() -> None:
@@ -253,7 +253,7 @@ def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
     found = phase_of(norm(10), LINEAR, routing)
 
     assert [(task.module, task.reason) for task in found.tasks if not task.choice] == [
-        ("Linear", "no record of matmul of its shape"),
+        ("Linear", "no record of matmul with this shape"),
         ("TopkSoftmax", "no operator computes it"),
     ]
     assert (found.prediction.tasks, found.prediction.calls) == (1, 10)

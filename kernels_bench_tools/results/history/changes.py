@@ -75,7 +75,7 @@ class Step:
     @property
     def why(self) -> str:
         """What differs, in one line."""
-        return "nothing changed, time did" if self.unexplained else "; ".join(map(str, self.causes))
+        return "unexplained change" if self.unexplained else "; ".join(map(str, self.causes))
 
     def __str__(self) -> str:
         """The measurement, and what it changed, in one line."""
