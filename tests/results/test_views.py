@@ -192,21 +192,24 @@ def make(dtype: str = "bfloat16", **axes: object) -> WorkloadSummary:
     return WorkloadSummary(name="_".join(map(str, axes.values())), dtype=dtype, axes=axes)
 
 
-def test_labels_show_only_the_axes_that_vary():
-    found = labels([make(batch=16, seq=2048), make(batch=16, seq=4096)])
-
-    assert found.ticks == ["2048", "4096"]
-    assert found.axis == "seq   (batch 16, bfloat16)"
-
-
-def test_a_dtype_that_varies_is_part_of_the_label():
-    assert labels([make("float32", n=1), make("torch.bfloat16", n=1)]).ticks == ["float32", "bfloat16"]
-
-
-def test_workloads_that_differ_only_in_their_name_are_labelled_with_it():
-    same = [WorkloadSummary(name=name, axes={"n": 1}) for name in ("sparse", "dense")]
-
-    assert labels(same).ticks == ["sparse", "dense"]
+@pytest.mark.parametrize(
+    ("workloads", "ticks", "axis"),
+    [
+        (
+            [make(batch=16, seq=2048), make(batch=16, seq=4096)],
+            ["2048", "4096"],
+            "seq   (batch 16, bfloat16)",
+        ),
+        ([make("float32", n=1), make("torch.bfloat16", n=1)], ["float32", "bfloat16"], "dtype   (n 1)"),
+        (
+            [WorkloadSummary(name=name, axes={"n": 1}) for name in ("sparse", "dense")],
+            ["sparse", "dense"],
+            "n 1",
+        ),
+    ],
+)
+def test_labels_are_the_axes_and_the_type_that_vary_or_else_the_names(workloads, ticks, axis):
+    assert labels(workloads) == (ticks, axis)
 
 
 def test_numbers_are_ordered_as_numbers():
