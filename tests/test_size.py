@@ -20,12 +20,10 @@ LONGER = {
     "models/derive.py": {"_workloads"},
     "notebooks/document.py": {"survey_notebook"},
     "notebooks/header.py": {"header_problems"},
-    "report/pages.py": {"operator_page", "render"},
     "report/site.py": {"_renderers", "publish"},
     "run/build.py": {"build"},
     "run/executor.py": {"_run"},
     "run/process/run.py": {"run"},
-    "text/tables.py": {"table"},
 }
 """Functions that may be longer, by module: their parts would only be entered in turn."""
 

@@ -24,7 +24,7 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.records.settings import operator_modules, operators_folder
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report.artifacts import Artifact, ChartPanel, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
@@ -120,9 +120,14 @@ class OperatorReport:
         return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
 
     @property
+    def panels(self) -> list[ChartPanel]:
+        """Those of its chart; none if it is not of ours."""
+        return self.chart.panels if self.chart else []
+
+    @property
     def first_chart(self) -> str:
         """The metric that its chart shows first; empty if it is not of ours."""
-        return self.chart.panels[0].chart if self.chart and self.chart.panels else ""
+        return self.panels[0].chart if self.panels else ""
 
     @property
     def views(self) -> list[DeviceSummary]:
@@ -139,6 +144,15 @@ class OperatorReport:
     @property
     def further_pages(self) -> dict[str, str]:
         return {kind: path for kind, path in self.results_pages.items() if path != self.page}
+
+    @property
+    def pages(self) -> list[tuple[str, str]]:
+        """Title and path of its pages: the main one, those of further kinds of results, and those of combine notebooks."""
+        pages = [(KINDS[""], self.page), *((KINDS[kind], path) for kind, path in self.further_pages.items())]
+        for notebook in self.combined:
+            name = notebook_title(notebook).removeprefix(f"{self.title}: ")
+            pages.append((name[:1].upper() + name[1:], page_path(notebook.path)))
+        return pages
 
     def page_of(self, view: DeviceSummary) -> str:
         return self.results_pages[kind_of(view)]

@@ -86,6 +86,17 @@ def blank_notebook(title: str, description: str = "", path: str = "") -> Noteboo
     return NotebookRun(path=path, digest="", front=front, blocks=[])
 
 
+_NAVIGATION = (
+    ("Report", paths.FRONT),
+    ("Models", paths.MODELS),
+    ("Method", paths.METHOD),
+    ("Accuracy", paths.SELFCHECK),
+    ("Failures", paths.STATUS),
+    ("Devices", paths.DEVICES),
+    (paths.REPORT, paths.REPORT),
+)
+
+
 def render(
     site: Site,
     template: str,
@@ -111,22 +122,6 @@ def render(
     title = notebook_title(notebook) if notebook.path != "index.md" else project.title
     above = [(project.title, paths.FRONT), (owner.title, owner.page) if owner else parent]
     body = body or Body()
-    related = [("Ranking", owner.page)] if owner else []
-    if owner:
-        labels = {"models": "Shapes of models", "backward": "Backward"}
-        related += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
-        for combined in owner.combined:
-            name = notebook_title(combined).removeprefix(f"{owner.title}: ")
-            related.append((name[:1].upper() + name[1:], paths.page_path(combined.path)))
-    navigation = [
-        ("Report", paths.FRONT),
-        *([("Models", paths.MODELS)] if site.models.keys else []),
-        ("Method", paths.METHOD),
-        ("Accuracy", paths.SELFCHECK),
-        ("Failures", paths.STATUS),
-        ("Devices", paths.DEVICES),
-        (paths.REPORT, paths.REPORT),
-    ]
 
     def marked(links: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
         """Return label, URL, and whether it is this page."""
@@ -150,8 +145,8 @@ def render(
         "selfcheck_url": page.url(paths.SELFCHECK),
         "method_url": page.url(paths.METHOD),
         "source": site.links.source(notebook.path) if notebook.digest else "",
-        "related": marked(related),
-        "navigation": marked(navigation),
+        "related": marked(owner.pages if owner else []),
+        "navigation": marked([it for it in _NAVIGATION if it[1] != paths.MODELS or site.models.keys]),
     }
     return environment().get_template(template).render(common | context)
 
@@ -182,7 +177,7 @@ def front_page(site: Site) -> str:
         charts={
             operator.folder: page.url(paths.script(f"{operator.folder}/front.html", "charts"))
             for operator in site.operators
-            if operator.chart and operator.chart.panels
+            if operator.panels
         },
         models=[(key, page.url(paths.model_file(key))) for key in site.models.keys],
         measured_in=partial(_measured_in, site, page),
@@ -220,9 +215,8 @@ _RESULTS = {
 
 def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     """Return an operator's page: its description and its results on each device; those of a ``kind`` on a further page."""
-    views = None
     if kind:
-        page = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors})
+        page, views = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors}), None
         notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
         body = Body(parts=[BodyPart("results")])
     else:
@@ -234,7 +228,7 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             body.parts.insert(body.introduction(), BodyPart("results"))
     shown = operator.on(page.path)
     is_first = _is_first(operator, page)
-    panels = {it.view: it for it in (operator.chart.panels if operator.chart else []) if is_first(it)}
+    panels = {panel.view: panel for panel in operator.panels if is_first(panel)}
     inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:

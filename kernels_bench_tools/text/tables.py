@@ -94,13 +94,12 @@ def table(
         if at in kept and needed > width > 0:
             kept.remove(at)
     columns, sizes = [columns[at] for at in kept], [longest[at] for at in kept]
-    right, whole = ({kept.index(at) for at in kept if at in chosen} for chosen in (right, whole))
     for marks in ("", "/", "/_"):
         least = [
-            sizes[at]
-            if at in {*right, *whole}
+            longest[at]
+            if at in right or at in whole
             else max(_least_width(line, marks) for lines in column for line in lines)
-            for at, column in enumerate(columns)
+            for at, column in zip(kept, columns, strict=True)
         ]
         while sum(sizes) + 2 * len(sizes) - 2 > width > 0:
             at = max(range(len(sizes)), key=lambda at: sizes[at] * (sizes[at] > least[at]))
@@ -114,11 +113,11 @@ def table(
             for lines, size in zip(row, sizes, strict=True)
         ]
         for texts in zip_longest(*folded, fillvalue=""):
-            sized = enumerate(zip(texts, sizes, strict=True))
-            line = "  ".join(
-                text.rjust(size) if at in right else text.ljust(size) for at, (text, size) in sized
+            aligned = (
+                text.rjust(size) if at in right else text.ljust(size)
+                for at, text, size in zip(kept, texts, sizes, strict=True)
             )
-            printed.append(line.rstrip())
+            printed.append("  ".join(aligned).rstrip())
     return "\n".join(printed)
 
 
