@@ -83,7 +83,7 @@ class SelfCheck(msgspec.Struct, kw_only=True):
 class SelfChecks(NamedTuple):
     """The self-checks of a project, GPUs first, then by the slug of the device."""
 
-    found: list[SelfCheck]
+    checks: list[SelfCheck]
     problems: list[ProjectError]
     """Errors of files that cannot be read, or are no self-checks."""
 

@@ -496,7 +496,7 @@ def devices_page(site: Site) -> str:
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
-    checked = any(check.device.slug == device.device.slug for check in site.selfchecks.found)
+    checked = any(check.device.slug == device.device.slug for check in site.selfchecks.checks)
     return _generated(
         site,
         device.path,

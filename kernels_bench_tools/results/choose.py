@@ -21,8 +21,8 @@ from kernels_bench_tools.records.summary import (
     Result,
     Summary,
     Verdict,
+    WorkloadSummary,
 )
-from kernels_bench_tools.records.summary import WorkloadSummary as Workload
 from kernels_bench_tools.results.speedup import across_runs
 from kernels_bench_tools.results.views import DRAWN
 from kernels_bench_tools.stats import ratio_of, verdict_of
@@ -34,7 +34,7 @@ NO_OPERATOR = "no operator computes it"
 Axes = Mapping[str, int | bool | str]
 
 
-def axes_of(workload: Workload | CalledWorkload) -> dict[str, Any]:
+def axes_of(workload: WorkloadSummary | CalledWorkload) -> dict[str, Any]:
     """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
     axes = dict(workload.axes)
     batch, seq_len = axes.get("batch"), axes.get("seq_len")
@@ -125,7 +125,7 @@ class MeasuredWorkload:
     """Its size divided by the one asked for, by axis."""
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> WorkloadSummary:
         return self.view.workloads[self.number]
 
     @cached_property
@@ -304,7 +304,7 @@ class Measurements:
                     yield phase.name, measured
 
 
-def _compared(workload: Workload | CalledWorkload) -> tuple[str, frozenset[tuple[str, str]]]:
+def _compared(workload: WorkloadSummary | CalledWorkload) -> tuple[str, frozenset[tuple[str, str]]]:
     """Return the group and the axes in which a call is compared with a workload: ``rows`` instead of batch and length."""
     axes = axes_of(workload)
     left_out = {"batch", "seq_len"} if "rows" in axes else set()

@@ -108,7 +108,9 @@ def measured_rows(view: DeviceSummary) -> list[Row]:
     return [row for row in view.rows if any(point.p50_ms is not None for point in row.points)]
 
 
-def by_workload(view: DeviceSummary) -> Iterator[tuple[WorkloadSummary, list[Point | None], float | None]]:
+def points_by_workload(
+    view: DeviceSummary,
+) -> Iterator[tuple[WorkloadSummary, list[Point | None], float | None]]:
     """Yield for each workload the points of :func:`measured_rows`, and the fastest correct time of them in ms."""
     rows = [{point.workload: point for point in row.points} for row in measured_rows(view)]
     for workload in view.workloads:
@@ -266,8 +268,8 @@ def latest(views: Iterable[DeviceSummary]) -> str:
 
 def _origin(device: Device, rows: Sequence[Row]) -> Origin:
     def versions(title: str, field: str) -> str:
-        found = sorted({getattr(row.environment, field) for row in rows} - {""})
-        return f"{title} {', '.join(found)}" if found else ""
+        known = sorted({getattr(row.environment, field) for row in rows} - {""})
+        return f"{title} {', '.join(known)}" if known else ""
 
     software = [
         f"driver {device.driver}" if device.driver else versions("driver", "driver"),
