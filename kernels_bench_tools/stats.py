@@ -7,34 +7,21 @@ interval is Student's, computed from the medians of the groups.
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from collections.abc import Sequence
 from functools import cache
-from math import atan, comb, cos, exp, hypot, inf, log, pi, sin, sqrt
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from math import atan, ceil, comb, cos, exp, hypot, inf, log, pi, sin, sqrt
 
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import TICK_MS
 from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Verdict
 
-if TYPE_CHECKING:
-    import numpy as np
-else:
-
-    class np:  # noqa: N801
-        """Imports numpy when it is used: a build in which nothing changed computes nothing."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(importlib.import_module("numpy"), name)
-
-    np = np()
-
 CONFIDENCE = 0.95
 """Coverage of all intervals in the report."""
 HALF_TICK_MS = TICK_MS / 2
 """No interval of a GPU's times is narrower than this to either side."""
-CPU_STRETCH = 6.9646 / 4.3027
+_CPU_STRETCH = 6.9646 / 4.3027
 """On a CPU, *faster* and *slower* need an interval of 98 % from three processes, so that noise that is not normally
 distributed gives at most 5 % false verdicts."""
 SAME_EFFECT = 0.02
@@ -85,6 +72,8 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
 
 def quantiles(samples: Sequence[float], at: Sequence[float]) -> tuple[float, ...]:
     """Return linearly interpolated quantiles of ``samples`` at the given probabilities."""
+    import numpy as np  # only what measures needs it: a build in which nothing changed does not
+
     return tuple(float(value) for value in np.quantile(np.asarray(samples, dtype=np.float64), at))
 
 
@@ -98,10 +87,10 @@ def median(samples: Sequence[float], tick: float = 0.0) -> float:
     (3.0, 3.333)
     """
     if tick <= 0 or len(samples) < _LEAST_FOR_TICKS:
-        return float(np.median(samples))
-    ticks = np.rint(np.asarray(samples, dtype=np.float64) / tick)
-    offset = float(np.median(np.asarray(samples) - ticks * tick))
-    return statistics.median_grouped(ticks.tolist(), 1.0) * tick + offset
+        return float(statistics.median(samples))
+    ticks = [round(sample / tick) for sample in samples]
+    offset = statistics.median(sample - at * tick for sample, at in zip(samples, ticks, strict=True))
+    return statistics.median_grouped(ticks, 1.0) * tick + offset
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -109,7 +98,7 @@ def drift(samples: Sequence[float]) -> float | None:
     if len(samples) < _LEAST_FOR_DRIFT:
         return None
     third = len(samples) // 3
-    first, last = float(np.median(samples[:third])), float(np.median(samples[-third:]))
+    first, last = statistics.median(samples[:third]), statistics.median(samples[-third:])
     return last / first - 1 if first > 0 else None
 
 
@@ -123,14 +112,14 @@ def tail_ratio(samples: Sequence[float]) -> float | None:
 
 def is_bimodal(samples: Sequence[float]) -> bool:
     """Return whether a gap of over 3 %, wider than either side's interquartile range, splits off a tenth of them."""
-    side = max(2, int(np.ceil(_SIDE * len(samples))))
+    side = max(2, ceil(_SIDE * len(samples)))
     if len(samples) < 2 * side or min(samples) <= 0:
         return False
-    ordered = np.sort(np.log(np.asarray(samples, dtype=np.float64)))
-    gaps = np.diff(ordered)[side - 1 : len(samples) - side]
-    cut = side + int(np.argmax(gaps))
-    spread = max(float(np.subtract(*np.quantile(part, (0.75, 0.25)))) for part in np.split(ordered, [cut]))
-    return float(gaps.max()) > max(log(1 + _GAP), spread)
+    ordered = sorted(map(log, samples))
+    gaps = [above - below for below, above in pairwise(ordered)][side - 1 : len(samples) - side]
+    cut = side + gaps.index(max(gaps))
+    quartiles = (quantiles(part, (0.25, 0.75)) for part in (ordered[:cut], ordered[cut:]))
+    return max(gaps) > max(log(1 + _GAP), *(third - first for first, third in quartiles))
 
 
 def hierarchical_median(groups: Groups) -> Estimate:
@@ -153,7 +142,8 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
     above, below = hierarchical_median(numerator), hierarchical_median(denominator)
     if len(numerator) != len(denominator) or len(numerator) == 1:
         return ratio_of(above, below)
-    ratios = [log(one / other) for one, other in zip(_medians(numerator), _medians(denominator), strict=True)]
+    pairs = zip(_medians(numerator), _medians(denominator), strict=True)
+    ratios = [log(ours / theirs) for ours, theirs in pairs]
     (down, up), (other_down, other_up) = _within(numerator), _within(denominator)
     return _across(ratios, log(above.value / below.value), hypot(down, other_up), hypot(up, other_down))
 
@@ -174,17 +164,14 @@ def widened(estimate: Estimate, share: float) -> Estimate:
     return Estimate(value, min(low, value * (1 - share)), max(high, value * (1 + share)))
 
 
-def verdict_of(ratio: Estimate, stretch: float = 1.0) -> Verdict:
-    """Return the verdict for a speed-up with its interval, given enough processes; ambiguous without an interval.
-
-    For *faster* and *slower*, the interval has to exclude 1 even if its ends are ``stretch`` times as far from the value.
-    """
-    direction = Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
-    difference = max(ratio.value, 1 / ratio.value) - 1
+def verdict_of(ratio: Estimate, *, on_cpu: bool = False) -> Verdict:
+    """Return the verdict for a speed-up with its interval, given enough processes; ambiguous without an interval."""
+    if not ratio.known:
+        return Verdict.AMBIGUOUS
     nearest = ratio.low if ratio.value > 1 else ratio.high
-    excludes = ratio.known and stretch * abs(log(ratio.value / nearest)) < abs(log(ratio.value))
-    if difference >= SMALLEST_EFFECT and excludes and not ratio.low <= 1 <= ratio.high:
-        return direction
+    reach = (_CPU_STRETCH if on_cpu else 1.0) * abs(log(ratio.value / nearest))
+    if reach < abs(log(ratio.value)) and max(ratio.value, 1 / ratio.value) - 1 >= SMALLEST_EFFECT:
+        return Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
     within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT
     return Verdict.SAME if within else Verdict.AMBIGUOUS
 
@@ -216,7 +203,6 @@ def student_tail(t: float, freedom: int) -> float:
 def _medians(groups: Groups) -> list[float]:
     if not groups or any(len(group) == 0 or min(group) <= 0 for group in groups):
         raise ValueError("an interval across processes needs positive samples from each")
-    # numpy takes ten times as long for so few numbers.
     return [statistics.median(group) for group in groups]
 
 

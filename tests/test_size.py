@@ -20,7 +20,6 @@ LONGER = {
     "models/derive.py": {"_workloads"},
     "notebooks/document.py": {"survey_notebook"},
     "notebooks/header.py": {"header_problems"},
-    "report/pages.py": {"operator_page", "render"},
     "report/site.py": {"_renderers", "publish"},
     "run/build.py": {"build"},
     "text/tables.py": {"table"},

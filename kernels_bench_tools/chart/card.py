@@ -7,7 +7,7 @@ from html import escape
 
 from kernels_bench_tools.chart.palette import COLOURS
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.results.summary import Comparison
+from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.text.numbers import milliseconds, times
 
 _THEMES = {"light": ("#ffffff", "#1f2328", "#6e7781"), "dark": ("#101623", "#e6edf3", "#8b949e")}
@@ -15,7 +15,7 @@ _THEMES = {"light": ("#ffffff", "#1f2328", "#6e7781"), "dark": ("#101623", "#e6e
 _WIDTH, _LEFT, _LONGEST, _BAR, _GROUP, _TOP = 720, 16, 520, 13, 54, 64
 
 
-def card_charts(name: str, rows: Sequence[tuple[str, Comparison]]) -> dict[str, bytes]:
+def card_charts(name: str, rows: Sequence[tuple[str, ComparedPoint]]) -> dict[str, bytes]:
     """Return the four files: times and calls a second, in light and dark. Workloads without a time have no bars."""
     timed = [(workload, row) for workload, row in rows if row.p50_ms]
     return {
@@ -25,7 +25,7 @@ def card_charts(name: str, rows: Sequence[tuple[str, Comparison]]) -> dict[str, 
     }
 
 
-def _chart(name: str, rows: Sequence[tuple[str, Comparison]], theme: str, quantity: str) -> str:
+def _chart(name: str, rows: Sequence[tuple[str, ComparedPoint]], theme: str, quantity: str) -> str:
     background, ink, grey = _THEMES[theme]
     is_time = quantity == "latency"
     found = [

@@ -36,7 +36,7 @@ from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
-from kernels_bench_tools.results.summary import Comparison
+from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible
@@ -50,7 +50,7 @@ importing = typer.Typer(
 )
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
-_Row = tuple[ProblemRequest, Comparison]
+_Row = tuple[ProblemRequest, ComparedPoint]
 _Decoded = TypeVar("_Decoded")
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
 

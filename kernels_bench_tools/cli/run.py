@@ -43,7 +43,7 @@ from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.results.counted import Source, notebook_sources
 from kernels_bench_tools.results.export import text_table
-from kernels_bench_tools.results.summary import Comparison, compare_records, summarize
+from kernels_bench_tools.results.summary import ComparedPoint, compare_records, summarize
 from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.hiding import visible
@@ -165,7 +165,7 @@ class CellResult:
         return self.source.records
 
     @cached_property
-    def comparisons(self) -> tuple[str, list[Comparison]]:
+    def comparisons(self) -> tuple[str, list[ComparedPoint]]:
         """The baselines' titles and a row for each workload."""
         workloads = {"", *(record.workload for record in self.records)}
         compared = []
@@ -218,7 +218,7 @@ def _print_comparison(result: CellResult) -> None:
         print(visible(f"log: {short_path(folder / cell.stderr)}"))
 
 
-def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> str:
+def comparison_table(rows: Sequence[ComparedPoint], baseline: str, width: int) -> str:
     """Return a table with a line for each workload, with as many columns as ``width`` characters have room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
@@ -238,7 +238,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
     return table(lines, range(1, 10), width, optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
 
 
-def _verdict(row: Comparison, most: int) -> str:
+def _verdict(row: ComparedPoint, most: int) -> str:
     text = row.verdict.label if row.status is Status.OK else f"{row.status.label}: {row.reason}"
     if row.status is Status.OK and row.verdict is Verdict.FEW_PROCESSES:
         few = row.processes < FEWEST_PROCESSES

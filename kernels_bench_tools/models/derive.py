@@ -31,7 +31,7 @@ from kernels_bench_tools.operators import activation, matmul, rms_norm
 from kernels_bench_tools.records.model import (
     CONFIGS,
     RANKS,
-    Called,
+    CalledWorkload,
     ModelTask,
     ModelTasks,
     Phase,
@@ -203,14 +203,16 @@ def _phase(model: CausalLM, name: str) -> Phase:
     return tasks.phase(name)
 
 
-def _workloads(kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Sizes) -> Iterator[Called]:
+def _workloads(
+    kind: str, tensors: Mapping[str, Tensor], module: Any, sizes: Sizes
+) -> Iterator[CalledWorkload]:
     """Yield what a call is as a workload of operators: attention that decodes is one of two."""
     shapes = {name: [*value.shape] for name, value in tensors.items()}
     kinds = [describe(value) for value in (*tensors.values(), *module.parameters())]
     dtype = next((kind.partition("[")[0] for kind in kinds if "float" in kind), "")
 
-    def called(operator: str, group: str = "", /, **axes: Any) -> Called:
-        return Called(operator=operator, group=group, dtype=dtype, axes=axes)
+    def called(operator: str, group: str = "", /, **axes: Any) -> CalledWorkload:
+        return CalledWorkload(operator=operator, group=group, dtype=dtype, axes=axes)
 
     x, weight = shapes.get("x") or shapes.get("input", []), shapes.get("weight", [])
     q, k = shapes.get("q", []), shapes.get("k", [])

@@ -53,16 +53,16 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     @property
     def counts(self) -> str:
         """How many of its workloads are not correct: ``3 of 12 workloads``, or ``3 incorrect, 1 rejected of 12 workloads``."""
-        found = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
+        wrong = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
         if self.disturbed and self.status is Status.OK:
-            found["disturbed"] = self.disturbed
-        if not found:
+            wrong["disturbed"] = self.disturbed
+        if not wrong:
             return ""
         total = plural(sum(self.workloads.values()), "workload")
-        if found.keys() == {"disturbed"}:
+        if wrong.keys() == {"disturbed"}:
             return f"{self.disturbed} of {total} disturbed by other programs"
-        alone = self.status is not None and found.keys() == {self.status.label}
-        texts = [str(count) if alone else f"{count} {label}" for label, count in found.items()]
+        alone = self.status is not None and wrong.keys() == {self.status.label}
+        texts = [str(count) if alone else f"{count} {label}" for label, count in wrong.items()]
         return f"{', '.join(texts)} of {total}"
 
 
@@ -119,6 +119,6 @@ class BuildRun(msgspec.Struct, kw_only=True):
     def measured(self) -> tuple[int, int]:
         """How many implementations have results of this machine, and how many it could measure."""
         impls = [notebook for notebook in self.notebooks if is_implementation(notebook.path)]
-        found = [{cell.status for cell in notebook.cells if not cell.commented} for notebook in impls]
-        able = [statuses for statuses in found if not statuses <= {Status.UNSUPPORTED}]
+        every = [{cell.status for cell in notebook.cells if not cell.commented} for notebook in impls]
+        able = [statuses for statuses in every if not statuses <= {Status.UNSUPPORTED}]
         return sum(None not in statuses for statuses in able), len(able)

@@ -118,7 +118,7 @@ def decode_records(
         problems |= owner.claim(records)
     for named, (number, what) in enumerate(sorted(problems.items())):
         if named == _MOST_PROBLEMS:
-            report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))
+            report(RecordError(where, f"has {len(problems) - named} more lines like these"))
             break
         expected, remedy = "Each line is one record", "Remove the line or measure again with `kbt run`"
         report(RecordError(f"{where}:{number}", what, expected, remedy))
@@ -157,7 +157,7 @@ def read_committed(root: Path, path: Path, on_problem: Callable[[RecordError], N
 
 def _unreadable(where: str, error: OSError) -> RecordError:
     what = f"cannot be read ({error.strerror})"
-    return RecordError(where, what, "A JSONL file of records that is not a link")
+    return RecordError(where, what, "A JSONL file of records, not a link")
 
 
 def refuse(error: RecordError) -> None:
@@ -171,12 +171,12 @@ def ignore(_: RecordError) -> None:
 
 def valid_lines(path: Path) -> bytes:
     """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
-    found = []
+    valid = []
     for line in read_unlinked(path).split(b"\n") if path.is_file() else []:
         with suppress(ValueError):
             _decode(line)
-            found.append(line + b"\n")
-    return b"".join(found)
+            valid.append(line + b"\n")
+    return b"".join(valid)
 
 
 def _is_json(line: bytes) -> bool:
@@ -190,7 +190,7 @@ def _is_json(line: bytes) -> bool:
 def _decode(line: bytes) -> Record:
     """Return the record on a line; raise a ``ValueError`` that says in one line why it is none."""
     if line.startswith(_CONFLICT):
-        raise ValueError("it is a marker of a merge conflict")
+        raise ValueError("it is a merge conflict marker")
     try:
         try:
             record = _RECORD.decode(line)
@@ -216,7 +216,7 @@ def _decode(line: bytes) -> Record:
     for field, names in parts.items():  # which become parts of paths
         if not all(map(is_file_name, names)):
             raise ValueError(
-                f"{field} is not a name: {ascii(name if field == 'wl.name' else '/'.join(names))[:200]}"
+                f"{field} is not a valid name: {ascii(name if field == 'wl.name' else '/'.join(names))[:200]}"
             )
     ran = list(filter(None, [record.lat_ms, *((effect.baseline, effect.again) if effect else ())]))
     others = record.quantities or Quantities()
@@ -226,11 +226,11 @@ def _decode(line: bytes) -> Record:
     if record.schema and record.outcome is Status.OK and (flags := REJECTING.intersection(record.flags)):
         raise ValueError(f"status 'ok' and the flag {min(flags).value!r} contradict each other")
     if record.schema and record.lat_ms is not None and not record.workload:
-        raise ValueError("it has no wl.name, and its time would be that of all workloads")
+        raise ValueError("it has a time but no wl.name")
     if any(0 < time < _LEAST_MS for time in times):
         raise ValueError(f"it has a time of less than {_LEAST_MS} ms")
     if (record.outcome is Status.OK or effect) and any(latency.p50 <= 0 for latency in ran):
-        raise ValueError("it is correct, and its p50 is 0")
+        raise ValueError("its status is ok but its p50 is 0")
     return record
 
 

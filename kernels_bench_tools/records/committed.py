@@ -68,9 +68,9 @@ class Owner(NamedTuple):
     def _difference(self, record: Record) -> str:
         effect, device = record.effect, device_of(record)
         if self.model and effect is None and record.outcome.ran:
-            return "is not of `kbt effect`"
+            return "is not a record of `kbt effect`"
         if effect is not None and not self.model and self.device is None:
-            return f"is of `kbt effect`, whose records are in {EFFECTS}/"
+            return f"is a record of `kbt effect`, which belongs in {EFFECTS}/"
         # Records have the last part of the operator's id, or all of it.
         names = {"operator": (record.op.rpartition("/")[2], self.operator.rpartition("/")[2])}
         if self.model:
@@ -81,14 +81,14 @@ class Owner(NamedTuple):
             names["model"] = (effect.model if effect else "", self.model)
         elif not self.device or record.schema:  # other harnesses name implementations as they like
             names["implementation"] = (record.impl, self.implementation)
-        for what, (found, expected) in names.items():
-            if found and expected and found != expected:
-                return f"is of the {what} {found!r}, not of {expected!r}"
+        for what, (own, expected) in names.items():
+            if own and expected and own != expected:
+                return f"is a record of {what} {own!r}, expected {expected!r}"
         # Files of kernels-benchmarks do not name a CPU.
         slug = device.slug if record.device or device.name != "CPU" else ""
         # torch adds the part of a GPU that it uses to the GPU's name: "NVIDIA H200 MIG 1g.18gb".
         if slug and not {slug, slug.partition("-mig-")[0]} & {*self.devices}:
-            return f"is of the device {slug!r}, not of {' or '.join(map(repr, self.devices))}"
+            return f"is a record of device {slug!r}, expected {' or '.join(map(repr, self.devices))}"
         return ""
 
 
@@ -157,5 +157,5 @@ def is_linked(path: Path) -> bool:
 def read_unlinked(path: Path) -> bytes:
     """Return the bytes of a file of records; raise an ``OSError`` if :func:`is_linked`."""
     if is_linked(path):
-        raise OSError(errno.ELOOP, "it is a symbolic link, or in one")
+        raise OSError(errno.ELOOP, "it is a symbolic link or inside one")
     return read_file(path)

@@ -38,7 +38,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse a slug that is not one: pages and folders of records have its name."""
         if slugify(self.slug[:200]) != self.slug:
-            raise ValueError("slug is not lower-case letters, digits and single hyphens, at most 200")
+            raise ValueError("slug is not at most 200 lower-case letters, digits and single hyphens")
 
 
 def cuda_device(name: str, driver: str = "") -> Device:

@@ -17,7 +17,7 @@ _TIMES = ("p50", "median", "mean")
 """What may be the time of a call, the first that a line has."""
 _NEAR = {"impl", "lat_ms", "wl"}
 """Keys by which a line is meant as a record."""
-_FIELDS, _OF_LATENCY = (get_type_hints(one, include_extras=True) for one in (Record, Latency))
+_FIELDS, _OF_LATENCY = (get_type_hints(kind, include_extras=True) for kind in (Record, Latency))
 
 
 def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> Record:
@@ -27,7 +27,7 @@ def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> R
     """
     data = msgspec.json.decode(_finite_json(line))
     if not isinstance(data, dict) or data.get("schema"):
-        raise problem or ValueError("it is no record of another harness")
+        raise problem or ValueError("it is not a record of another harness")
     workload, times, failed = data.get("wl"), data.get("lat_ms"), data.get("ok") is False or data.get("err")
     if not isinstance(data.get("impl"), str):
         raise ValueError("it has no impl")
@@ -44,23 +44,23 @@ def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> R
 
 
 def _latency(times: object) -> Latency:
-    found = times if isinstance(times, dict) else {}
-    name = next((name for name in _TIMES if found.get(name) is not None), "")
-    if not name or not isinstance(found[name], int | float) or isinstance(found[name], bool):
-        raise ValueError(f"lat_ms has no number {', '.join(_TIMES[:-1])} or {_TIMES[-1]}")
-    valid = _valid(found, _OF_LATENCY)
+    given = times if isinstance(times, dict) else {}
+    median = next((given[name] for name in _TIMES if given.get(name) is not None), None)
+    if not isinstance(median, int | float) or isinstance(median, bool):
+        raise ValueError(f"lat_ms has no numeric {', '.join(_TIMES[:-1])} or {_TIMES[-1]}")
+    valid = _valid(given, _OF_LATENCY)
     reps = max(1, len(valid.get("raw_times", ())))
-    return msgspec.convert({"reps": reps, **valid, "p50": found[name]}, Latency)
+    return msgspec.convert({"reps": reps, **valid, "p50": median}, Latency)
 
 
 def _valid(data: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with values of their types."""
-    found = {}
+    valid = {}
     for name in types.keys() & data.keys():
         with suppress(msgspec.ValidationError):
             msgspec.convert(data[name], types[name])
-            found[name] = data[name]
-    return found
+            valid[name] = data[name]
+    return valid
 
 
 def _finite_json(line: bytes) -> bytes:
@@ -84,14 +84,14 @@ def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> No
 
 def _marked(line: bytes, process: int) -> bytes:
     try:
-        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
-            found = msgspec.json.decode(_finite_json(line), type=dict[str, msgspec.Raw])
+            fields = msgspec.json.decode(_finite_json(line), type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, ValueError, RecursionError):  # named where the records are checked
             return line
-    known = {} if "schema" in found else {"process": process}
-    return msgspec.json.encode({**known, **found, "judged": Judged.NOT.value})
+    number = {} if "schema" in fields else {"process": process}
+    return msgspec.json.encode({**number, **fields, "judged": Judged.NOT.value})
 
 
 def is_plain(path: Path) -> bool:
@@ -116,18 +116,11 @@ def near_records(path: Path) -> Iterator[tuple[int, str]]:
 
 def _is_record(line: bytes) -> bool | None:
     """Return whether a line is a record, or one of this package with mistakes; None for one that is no JSON."""
-    own = msgspec.DecodeError()
     try:
-        decode_foreign(line, own)
-    except msgspec.DecodeError as error:  # also a ValidationError
-        if error is own:
-            return b'"schema"' in line
-        return False if isinstance(error, msgspec.ValidationError) else None
-    except RecursionError:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    except ValueError:  # also of JSON
-        with suppress(ValueError):
-            json.loads(line)
-            return False
-        return None
-    return True
+    with suppress(msgspec.DecodeError, ValueError, RecursionError):
+        decode_foreign(line)
+        return True
+    return isinstance(data, dict) and bool(data.get("schema"))

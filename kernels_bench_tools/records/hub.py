@@ -26,12 +26,17 @@ def find_lock(folder: Path) -> Path | None:
     """Return the lock in ``KBT_KERNELS_LOCK``, else the nearest one from this folder up to the project's root, or None."""
     if named := os.environ.get(LOCK_VARIABLE):
         return Path(named)
-    for one in (folder, *folder.parents):
-        if (one / LOCK_FILE).is_file():
-            return one / LOCK_FILE
-        if any((one / mark).exists() for mark in _ROOT_MARKS):
+    for parent in (folder, *folder.parents):
+        if (parent / LOCK_FILE).is_file():
+            return parent / LOCK_FILE
+        if _is_marked(parent):
             break
     return None
+
+
+def _is_marked(folder: Path) -> bool:
+    """Return whether a folder looks like the root of a project."""
+    return any((folder / mark).exists() for mark in _ROOT_MARKS)
 
 
 class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -70,14 +75,10 @@ def builds_folder(start: Path) -> Path:
 
     The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
     """
-    parents = (start, *start.parents)
-    nearest = next(
-        (parent for parent in parents if any((parent / mark).exists() for mark in _ROOT_MARKS)), start
-    )
+    nearest = next(filter(_is_marked, (start, *start.parents)), start)
     root, settings = find_settings(start) or (nearest, {})
-    return (
-        root / Path(os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)).expanduser()
-    )
+    folder = os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)
+    return root / Path(folder).expanduser()
 
 
 def described_builds(folder: Path) -> dict[str, list[Path]]:

@@ -36,7 +36,7 @@ HUB_DEVICES = ("cuda", "rocm", "xpu")
 """Kinds of devices for which transformers' kernels of the Hub are shown."""
 
 
-class Called(msgspec.Struct, kw_only=True, omit_defaults=True):
+class CalledWorkload(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a module computes in a call, as a workload of an operator, without a name."""
 
     operator: str
@@ -56,11 +56,11 @@ class ModelTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     paths: dict[str, int]
     """The calls of each module, by its path with ``*`` for the number of the layer."""
 
-    workloads: list[Called] = []
+    workloads: list[CalledWorkload] = []
     """The first is what an implementation of an operator is chosen for; none if no operator computes it."""
 
     @property
-    def workload(self) -> Called | None:
+    def workload(self) -> CalledWorkload | None:
         return self.workloads[0] if self.workloads else None
 
     @property
@@ -77,9 +77,10 @@ class Phase(msgspec.Struct, kw_only=True):
     """All tokens of each sequence, with the new ones."""
     tasks: list[ModelTask]
 
-    def kernels(self, module: str) -> list[ModelTask]:
-        """Return the calls of a class of modules, such as ``Linear``, or ``LlamaMLP`` of level 2."""
-        return [task for task in self.tasks if task.module == module]
+    @property
+    def kernels(self) -> list[ModelTask]:
+        """The tasks of level 1, the most frequent call first."""
+        return sorted((task for task in self.tasks if task.level == 1), key=lambda task: -task.calls)
 
     @property
     def blocks(self) -> list[ModelTask]:
@@ -136,16 +137,16 @@ def phase_sizes(name: str) -> Sizes:
     Raises:
         ModelError: It is another name, or training has no next token.
     """
-    found = _PHASE.fullmatch(name)
-    if found is None or name == "train-1":
+    match = _PHASE.fullmatch(name)
+    if match is None or name == "train-1":
         expected = (
             "prefill-2048 or train-2048 (tokens), or decode-32 (sequences), or the same with other numbers"
         )
         raise ModelError(f"--phase {name}", "is not a phase", expected)
-    count = int(found[2])
-    if found[1] == "decode":
+    kind, count = match[1], int(match[2])
+    if kind == "decode":
         return Sizes(count, 1, DECODE_CONTEXT)
-    return Sizes(1, count, count, trains=found[1] == "train")
+    return Sizes(1, count, count, trains=kind == "train")
 
 
 def read_model_tasks(model: str, ranks: int = 1) -> ModelTasks:

@@ -40,13 +40,13 @@ def outcome_of(records: Iterable[Record]) -> Outcome:
     )
 
 
-def cell_status(found: Iterable[Status]) -> Status:
+def cell_status(statuses: Iterable[Status]) -> Status:
     """Return the status of a cell whose workloads have these: the worst one; unsupported only if nothing else is.
 
     >>> cell_status([Status.OK, Status.UNSUPPORTED]), cell_status([Status.OK, Status.INCORRECT, Status.REJECTED])
     (<Status.OK: 'ok'>, <Status.INCORRECT: 'incorrect'>)
     """
-    return max(found, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
+    return max(statuses, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
 
 
 def flag_words(flags: Iterable[Flag]) -> str:
@@ -72,9 +72,9 @@ def reason_of(record: Record) -> str:
         reason = record.corr.get("reason")
         if isinstance(reason, str) and reason:
             return one_line(reason)
-        error = "" if record.absmax is None else f", by up to {record.absmax:.3g}"
+        error = "" if record.absmax is None else f" by up to {record.absmax:.3g}"
         return f"differs from the reference{error}"
-    return f"{record.outcome.label}, without a recorded reason"
+    return f"{record.outcome.label}; no reason was recorded"
 
 
 def one_line(text: str) -> str:

@@ -58,6 +58,11 @@ class Labelled(StrEnum):
         member._value_, member.label, member.meaning = value, label or value, meaning
         return member
 
+    @property
+    def place(self) -> int:
+        """Its number in the order of the enumeration, from 0."""
+        return list(type(self)).index(self)
+
 
 class Status(Labelled):
     """How a measurement ended; only ``ok`` can be ranked."""

@@ -14,7 +14,7 @@ from kernels_bench_tools.records.code import harness_digest, harness_version, op
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Provenance, Status
-from kernels_bench_tools.records.settings import OPERATORS, find_settings, operator_sources
+from kernels_bench_tools.records.settings import operator_sources, operators_folder
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
@@ -100,8 +100,7 @@ class CellContext(msgspec.Struct, kw_only=True):
         """Return the context from the runner; if the cell was not started by ``kbt``, only the project's operators."""
         if path := os.environ.get(CONTEXT_VARIABLE):
             return read_struct(Path(path), cls)
-        found = find_settings(Path.cwd())
-        return cls(operators=str(found[0] / found[1].get("operators", OPERATORS)) if found else "")
+        return cls(operators=str(operators_folder(Path.cwd()) or ""))
 
     def provenance(self) -> Provenance:
         """Return the provenance of this cell's records, except for packages, seed and hub kernels."""

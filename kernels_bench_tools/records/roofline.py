@@ -130,22 +130,22 @@ def _matmuls(dtype: str, peaks: Mapping[str, float]) -> list[str]:
 def _impossible(work: Work, ms: float, dtype: str, limits: Limits) -> str:
     peaks, null_ms, cache_bytes, margin = limits
     if ms <= 0:
-        return "takes no time"
+        return "its time is zero"
     if ms < NULL_MARGIN * null_ms:
-        return f"{ms * 1e3:.3g} us is less than half of an empty kernel's {null_ms * 1e3:.3g} us"
+        return f"{ms * 1e3:.3g} us is less than half the time of an empty kernel, {null_ms * 1e3:.3g} us"
     best = max((peaks[name] for name in _READ_SHARES if name in peaks), default=0.0)
     if best > 0:
         # Bytes that the cache held before, or still holds to be written, need not have gone through memory.
         through_memory = max(0, work.bytes_moved - cache_bytes) / ms / 1e6
         if through_memory > margin * best:
-            return f"{through_memory:.0f} GB/s through memory, whose measured peak is {best:.0f} GB/s"
+            return f"{through_memory:.0f} GB/s through memory; its measured peak is {best:.0f} GB/s"
         rate = work.bytes_moved / ms / 1e6
         if rate > CACHE_FACTOR * best:
-            return f"{rate:.0f} GB/s, more than {CACHE_FACTOR} times the measured peak of memory ({best:.0f} GB/s)"
+            return f"{rate:.0f} GB/s is more than {CACHE_FACTOR} times the measured peak of memory, {best:.0f} GB/s"
     fastest = max((peaks[name] for name in _matmuls(dtype, peaks)), default=0.0)
     arithmetic = work.flops / ms / 1e9
     if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest * margin / TRAFFIC_MARGIN:
-        return f"{_rate(arithmetic)} TFLOP/s in {dtype}, where a matmul's measured peak is {_rate(fastest)}"
+        return f"{_rate(arithmetic)} TFLOP/s in {dtype}; the measured peak of a matmul is {_rate(fastest)}"
     return ""
 
 

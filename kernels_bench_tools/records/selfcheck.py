@@ -83,7 +83,7 @@ class SelfCheck(msgspec.Struct, kw_only=True):
 class SelfChecks(NamedTuple):
     """The self-checks of a project, GPUs first, then by the slug of the device."""
 
-    found: list[SelfCheck]
+    checks: list[SelfCheck]
     problems: list[ProjectError]
     """Errors of files that cannot be read, or are no self-checks."""
 
@@ -93,15 +93,15 @@ def find_selfchecks(root: Path) -> list[Path]:
 
 
 def read_selfchecks(root: Path) -> SelfChecks:
-    found, problems = list[SelfCheck](), list[ProjectError]()
+    checks, problems = list[SelfCheck](), list[ProjectError]()
     for file in find_selfchecks(root):
         try:
-            found.append(read_struct(file, SelfCheck))
+            checks.append(read_struct(file, SelfCheck))
             continue
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             what = f"is not a self-check: {error}"
         problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file that `kbt selfcheck` wrote"))
-    found.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
-    return SelfChecks(found, problems)
+    checks.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))
+    return SelfChecks(checks, problems)

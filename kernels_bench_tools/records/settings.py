@@ -24,6 +24,12 @@ def find_settings(start: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
+def operators_folder(start: Path) -> Path | None:
+    """Return the folder of the operators of the project that has this folder; None if there is no project."""
+    project = find_settings(start)
+    return project[0] / project[1].get("operators", OPERATORS) if project else None
+
+
 def is_root(folder: Path) -> bool:
     try:
         return _read_settings(folder / "pyproject.toml") is not None
@@ -51,24 +57,24 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 def operator_modules(folder: Path) -> dict[str, Path]:
     """Return the modules of the operators in a folder by name; of this package's, also those in folders of a family."""
     of_package = folder.parts[-2:] == (PACKAGE_FOLDER.name, OPERATORS)
-    found = (path for path in folder.glob("**/*.py" if of_package else "*.py") if path.is_file())
-    paths = sorted(found, key=lambda path: path.name)
+    files = (path for path in folder.glob("**/*.py" if of_package else "*.py") if path.is_file())
+    paths = sorted(files, key=lambda path: path.name)
     return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
 
 
 def operator_sources(folder: Path) -> dict[str, bytes]:
     """Return the Python files of a project's operators that can be read, by their paths in the folder."""
-    found = {}
+    sources = {}
     for path in (*operator_modules(folder).values(), *shared_files(folder)):
         with suppress(OSError):  # which `kbt check` names
             if path.suffix == ".py":
-                found[path.relative_to(folder).as_posix()] = read_file(path)
-    return found
+                sources[path.relative_to(folder).as_posix()] = read_file(path)
+    return sources
 
 
 def shared_files(folder: Path) -> list[Path]:
     """Return what the modules of that folder may share: the files and folders whose names begin with ``_``."""
-    found = (path for entry in folder.glob("_*") for path in (entry, *entry.rglob("*")))
+    paths = (path for entry in folder.glob("_*") for path in (entry, *entry.rglob("*")))
     return sorted(
-        path for path in found if path.is_file() and "__pycache__" not in path.relative_to(folder).parts
+        path for path in paths if path.is_file() and "__pycache__" not in path.relative_to(folder).parts
     )

@@ -100,7 +100,7 @@ class MetricInfo(msgspec.Struct, kw_only=True):
     """The field of ``Point`` that holds it; without such a field, its key in ``Point.more``."""
     title: str
     unit: str
-    """Selects the number format, see ``text.number``."""
+    """Selects the number format, see ``text.numbers.number``."""
     better: str
     """``lower`` or ``higher``."""
     chart: str = ""

@@ -110,7 +110,7 @@ class ChartPanel:
 def read_panels(data: bytes) -> list[ChartPanel]:
     """Return the panels of a chart that ``chart_svg`` drew; none for any other file."""
     text = data.decode(errors="replace")
-    return [ChartPanel(found[0]) for found in _PANEL.finditer(text)] if text.startswith(_OURS) else []
+    return [ChartPanel(panel[0]) for panel in _PANEL.finditer(text)] if text.startswith(_OURS) else []
 
 
 MAX_ROWS, MAX_COLUMNS = 200, 100
@@ -202,13 +202,13 @@ def _published(path: str, file: Path) -> str:
 def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[Artifact]:
     """Yield the artifacts of a notebook's cells in their order; names that leave their folder are skipped."""
     for cell in notebook.cells:
-        found = [
+        artifacts = [
             Artifact(name, notebook.path, cell.id, root / file, _published(path, root / file))
             for name, file in cell.artifacts.items()
             if stays_inside(name) and (path := paths.artifact(notebook.path, cell.id, name))
         ]
-        data = tuple(artifact for artifact in found if artifact.suffix in _DATA)
-        for artifact in found:
+        data = tuple(artifact for artifact in artifacts if artifact.suffix in _DATA)
+        for artifact in artifacts:
             yield replace(artifact, data=data) if artifact.suffix == "svg" else artifact
 
 
@@ -218,7 +218,7 @@ def linked_files(root: Path, notebook: NotebookRun, repository: str) -> Iterator
     Where there is a repository, only pictures and files beside the notebook: it shows the others.
     """
     folder = posixpath.dirname(notebook.path)
-    for url in (one for match in _LINKED.finditer(notebook.prose) for one in match.groups() if one):
+    for url in (group for match in _LINKED.finditer(notebook.prose) for group in match.groups() if group):
         path = posixpath.normpath(posixpath.join(folder, unquote(re.split("[?#]", url)[0])))
         linked = Artifact(posixpath.basename(path), path, "", root / path, _published(path, root / path))
         beside = posixpath.dirname(path) == folder and linked.suffix != "md"
@@ -354,6 +354,6 @@ def rendered(artifact: Artifact, links: Links) -> str | bytes:
 def relink(artifact: Artifact, url: str, links: Links, page: str) -> str | None:
     """Return the URL from a page to what a relative URL in a figure leads to; None if the site does not have it."""
     target, mark, fragment = url.partition("#")
-    path = posixpath.join(posixpath.dirname(artifact.notebook), unquote(target))
-    found = links.find(posixpath.normpath(path))
-    return None if found is None else relative_url(found, page) + mark + fragment
+    named = posixpath.join(posixpath.dirname(artifact.notebook), unquote(target))
+    path = links.find(posixpath.normpath(named))
+    return None if path is None else relative_url(path, page) + mark + fragment

@@ -30,7 +30,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Part:
+class BodyPart:
     """A part of a notebook's text: rendered prose of one chapter at most, a cell, or a placeholder."""
 
     kind: str
@@ -48,7 +48,7 @@ class Body:
     title: Markup | None = None
     """The notebook's first heading, which becomes the page's."""
     title_id: str = ""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[BodyPart] = field(default_factory=list)
 
     def introduction(self) -> int:
         """Return how many parts come before the first chapter or cell."""
@@ -126,8 +126,8 @@ class CellViews:
 
     def preview(self, name: str) -> ArtifactPreview:
         """Return the artifact of this name, which may be missing."""
-        found = [artifact for artifact in self.artifacts if artifact.name == name]
-        return preview(found[-1], self.page) if found else ArtifactPreview(name, "", "", "file")
+        named = [artifact for artifact in self.artifacts if artifact.name == name]
+        return preview(named[-1], self.page) if named else ArtifactPreview(name, "", "", "file")
 
     def cell(self, cell: CellRun) -> CellSection:
         from kernels_bench_tools.report.markup import highlighted  # imports Pygments

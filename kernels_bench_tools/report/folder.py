@@ -116,7 +116,7 @@ class OutputFolder:
             path = self.root / name
             self._check(name in self._foreign, path)
             if _is_folder(path):
-                self._check(any(one.startswith(f"{name}/") for one in self._foreign), path)
+                self._check(any(path.startswith(f"{name}/") for path in self._foreign), path)
                 remove_tree(path, self.root)
         remove_tree(self.root / UNFINISHED, self.root)
         (self.root / UNFINISHED).mkdir()

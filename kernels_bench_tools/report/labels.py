@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kernels_bench_tools.records.build import CellRun
-from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.records.record import Labelled, Status
 from kernels_bench_tools.records.summary import ChangeKind, Verdict
 from kernels_bench_tools.results.effects import EffectVerdict
 
@@ -19,53 +19,63 @@ class Label(NamedTuple):
     tone: str
 
 
-_STATUS = {
-    Status.OK: ("✓", "good"),
-    Status.DISTURBED: ("~", "muted"),
-    Status.INCORRECT: ("≠", "bad"),
-    Status.EXCEEDS_PHYSICS: ("≫", "bad"),
-    Status.REJECTED: ("⊗", "bad"),
-    Status.UNSUPPORTED: ("⊘", "muted"),
-    Status.ABSENT: ("○", "muted"),
-}
-"""Glyph and class of each status; a cross for all others."""
-VERDICTS = {
-    Verdict.BASELINE: Label("●", Verdict.BASELINE.label, "muted"),
-    Verdict.FASTER: Label("▲", Verdict.FASTER.label, "good"),
-    Verdict.SLOWER: Label("▼", Verdict.SLOWER.label, "bad"),
-    Verdict.SAME: Label("=", Verdict.SAME.label, "plain"),
-    Verdict.AMBIGUOUS: Label("≈", Verdict.AMBIGUOUS.label, "plain"),
-    Verdict.SEPARATE: Label("∥", Verdict.SEPARATE.label, "muted"),
-    Verdict.FEW_PROCESSES: Label("·", Verdict.FEW_PROCESSES.label, "muted"),
-    Verdict.NONE: Label("–", Verdict.NONE.label, "muted"),
-}
-EFFECTS = {
-    EffectVerdict.CONFIRMED: Label("▲", EffectVerdict.CONFIRMED.label, "good"),
-    EffectVerdict.SHORT: Label("▲", EffectVerdict.SHORT.label, "good"),
-    EffectVerdict.OVER: Label("▲", EffectVerdict.OVER.label, "good"),
-    EffectVerdict.FASTER: Label("▲", EffectVerdict.FASTER.label, "good"),
-    EffectVerdict.BELOW_NOISE: Label("≈", EffectVerdict.BELOW_NOISE.label, "plain"),
-    EffectVerdict.REGRESSED: Label("▼", EffectVerdict.REGRESSED.label, "bad"),
-    EffectVerdict.NONE: Label("·", EffectVerdict.NONE.label, "muted"),
-}
-CHANGES = {
-    ChangeKind.FAILS: Label("✗", "fails now", "bad"),
-    ChangeKind.SLOWER: Label("▼", "slower", "bad"),
-    ChangeKind.FASTER: Label("▲", "faster", "good"),
-    ChangeKind.PASSES: Label("✓", "passes now", "good"),
-    ChangeKind.NEW: Label("+", "new", "good"),
-    ChangeKind.GONE: Label("−", "gone", "muted"),
-}
+L = TypeVar("L", bound=Labelled)
+
+
+def _labels(looks: Mapping[L, tuple[str, str]]) -> dict[L, Label]:
+    """Return labels with the words of values, given the glyph and the class of each."""
+    return {of: Label(glyph, of.label, tone) for of, (glyph, tone) in looks.items()}
+
+
+_STATUSES = _labels(
+    {
+        **dict.fromkeys(Status, ("✗", "bad")),
+        Status.OK: ("✓", "good"),
+        Status.DISTURBED: ("~", "muted"),
+        Status.INCORRECT: ("≠", "bad"),
+        Status.EXCEEDS_PHYSICS: ("≫", "bad"),
+        Status.REJECTED: ("⊗", "bad"),
+        Status.UNSUPPORTED: ("⊘", "muted"),
+        Status.ABSENT: ("○", "muted"),
+    }
+)
+VERDICTS = _labels(
+    {
+        Verdict.BASELINE: ("●", "muted"),
+        Verdict.FASTER: ("▲", "good"),
+        Verdict.SLOWER: ("▼", "bad"),
+        Verdict.SAME: ("=", "plain"),
+        Verdict.AMBIGUOUS: ("≈", "plain"),
+        Verdict.SEPARATE: ("∥", "muted"),
+        Verdict.FEW_PROCESSES: ("·", "muted"),
+        Verdict.NONE: ("–", "muted"),
+    }
+)
+EFFECTS = _labels(
+    {
+        **dict.fromkeys(EffectVerdict, ("▲", "good")),
+        EffectVerdict.BELOW_NOISE: ("≈", "plain"),
+        EffectVerdict.REGRESSED: ("▼", "bad"),
+        EffectVerdict.NONE: ("·", "muted"),
+    }
+)
+CHANGES = _labels(
+    {
+        ChangeKind.FAILS: ("✗", "bad"),
+        ChangeKind.SLOWER: ("▼", "bad"),
+        ChangeKind.FASTER: ("▲", "good"),
+        ChangeKind.PASSES: ("✓", "good"),
+        ChangeKind.NEW: ("+", "good"),
+        ChangeKind.GONE: ("−", "muted"),
+    }
+)
 CHECKS = {True: Label("✓", "passed", "good"), False: Label("✗", "failed", "bad")}
 """By whether a check passed."""
 
 
 def status_label(status: Status | None) -> Label:
     """Return the label of a status; None is a cell that has not run."""
-    if status is None:
-        return Label("○", "not run", "muted")
-    glyph, tone = _STATUS.get(status, ("✗", "bad"))
-    return Label(glyph, status.label, tone)
+    return _STATUSES[status] if status else Label("○", "not run", "muted")
 
 
 def cell_label(cell: CellRun) -> Label:

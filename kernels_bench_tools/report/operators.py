@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,20 +22,18 @@ from kernels_bench_tools.records.model import OPERATORS as MODEL_OPERATORS
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.settings import OPERATORS as OWN_OPERATORS
-from kernels_bench_tools.records.settings import find_settings, operator_modules
+from kernels_bench_tools.records.settings import operator_modules, operators_folder
 from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report.artifacts import Artifact, ChartPanel, notebook_artifacts
 from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import KINDS, SitePaths, device_page, page_path, results_page
+from kernels_bench_tools.results.counted import Counted, counted
 from kernels_bench_tools.results.tables import DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import abbreviated, did_you_mean
-
-if TYPE_CHECKING:
-    from kernels_bench_tools.results.counted import Counted
 
 LATENCY = "latency.svg"
 _NAMES = re.compile(r"^!\[(operators|family):([^\]\n]*)\]", re.MULTILINE)
@@ -98,11 +95,14 @@ class OperatorReport:
     problem: str
     """Why there is no summary; empty if there is one."""
 
+    @property
+    def shared_notebooks(self) -> list[NotebookRun]:
+        """Its notebooks that are not of one implementation."""
+        return [*self.combined, *([self.index] if self.index else [])]
+
     @cached_property
     def counted(self) -> Counted:
         """Its records, which are read for pages that show more of them than the summary has."""
-        from kernels_bench_tools.results.counted import counted  # and numpy
-
         return counted(self.root, self.folder, self.build)
 
     @property
@@ -120,9 +120,14 @@ class OperatorReport:
         return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
 
     @property
+    def panels(self) -> list[ChartPanel]:
+        """Those of its chart; none if it is not of ours."""
+        return self.chart.panels if self.chart else []
+
+    @property
     def first_chart(self) -> str:
         """The metric that its chart shows first; empty if it is not of ours."""
-        return self.chart.panels[0].chart if self.chart and self.chart.panels else ""
+        return self.panels[0].chart if self.panels else ""
 
     @property
     def views(self) -> list[DeviceSummary]:
@@ -133,12 +138,21 @@ class OperatorReport:
     def results_pages(self) -> dict[str, str]:
         """The page of each kind of results that it has; the first kind is on its main page."""
         kinds = set(map(kind_of, self.views))
-        found = [kind for kind in KINDS if kind in kinds]
-        return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(found)}
+        present = [kind for kind in KINDS if kind in kinds]
+        return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(present)}
 
     @property
     def further_pages(self) -> dict[str, str]:
         return {kind: path for kind, path in self.results_pages.items() if path != self.page}
+
+    @property
+    def pages(self) -> list[tuple[str, str]]:
+        """Title and path of its pages: the main one, those of further kinds of results, and those of combine notebooks."""
+        pages = [(KINDS[""], self.page), *((KINDS[kind], path) for kind, path in self.further_pages.items())]
+        for notebook in self.combined:
+            name = notebook_title(notebook).removeprefix(f"{self.title}: ")
+            pages.append((name[:1].upper() + name[1:], page_path(notebook.path)))
+        return pages
 
     def page_of(self, view: DeviceSummary) -> str:
         return self.results_pages[kind_of(view)]
@@ -171,8 +185,8 @@ class OperatorReport:
 
     def urls(self, page: Page) -> dict[str, str]:
         names = [*self.notebooks, *(row.implementation for _, row in self.rows)]
-        found = {name: self.notebook_of(name) for name in names}
-        return {name: page.url(page_path(one.path)) for name, one in found.items() if one}
+        notebooks = {name: self.notebook_of(name) for name in names}
+        return {name: page.url(page_path(it.path)) for name, it in notebooks.items() if it}
 
     def view_url(self, view: DeviceSummary, page: Page) -> str:
         return f"{page.url(self.page_of(view))}#{view_slug(view)}"
@@ -226,7 +240,7 @@ def find_operators(
     root: Path,
     paths: SitePaths,
     build: BuildRun,
-    summaries: Mapping[str, Summary] | None = None,
+    summaries: Mapping[str, Summary],
 ) -> list[OperatorReport]:
     """Return the operators, which are the folders with implementations or results.
 
@@ -234,10 +248,9 @@ def find_operators(
     Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
     by title.
     """
-    summaries = summaries or {}
     ordered = sorted(build.notebooks, key=lambda notebook: notebook.path)
     by_path = {notebook.path: notebook for notebook in ordered}
-    found = [
+    operators = [
         _operator(root, paths, build, folder, own, summaries.get(folder))
         for folder, own in grouped((operator_of(notebook.path), notebook) for notebook in ordered).items()
         if folder
@@ -248,7 +261,9 @@ def find_operators(
         [],
     )
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
-    return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
+    return sorted(
+        operators, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder)
+    )
 
 
 @dataclass(frozen=True)
@@ -268,11 +283,11 @@ class ReportDevice:
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     """Return the devices of all operators: GPUs first, then those with most rows."""
-    found = grouped(
+    results = grouped(
         (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
     )
-    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
-    return sorted(devices, key=lambda one: (one.device.kind == "cpu", -one.rows, one.device.slug))
+    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in results.items()]
+    return sorted(devices, key=lambda it: (it.device.kind == "cpu", -it.rows, it.device.slug))
 
 
 def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str, OperatorReport]:
@@ -280,12 +295,10 @@ def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str
 
     A module of the project's own that has such a name is another operator, unless it has workload sets of models, too.
     """
-    settings = None
+    folder = None
     with suppress(ProjectError):  # a cell has damaged the file meanwhile
-        settings = find_settings(root)
-    own = operator_modules(
-        root / (settings[1].get("operators", OWN_OPERATORS) if settings else OWN_OPERATORS)
-    )
+        folder = operators_folder(root)
+    own = operator_modules(folder or root / OWN_OPERATORS)
     others = {name for name, file in own.items() if b"model_sets(" not in file.read_bytes()}
     named = ((operator.folder.rpartition("/")[2], operator) for operator in operators)
     return {name: operator for name, operator in named if name in MODEL_OPERATORS - others}
@@ -318,9 +331,9 @@ def _operator(
 ) -> OperatorReport:
     own = posixpath.join(folder, "index.md")
     index = next((notebook for notebook in build.notebooks if notebook.path == own), None)
-    implementations = [one for one in notebooks if is_implementation(one.path)]
-    combined = [one for one in notebooks if one not in implementations]
-    artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
+    implementations = [notebook for notebook in notebooks if is_implementation(notebook.path)]
+    combined = [notebook for notebook in notebooks if notebook not in implementations]
+    artifacts = [artifact for notebook in combined for artifact in notebook_artifacts(root, paths, notebook)]
     cells = [cell for notebook in combined for cell in notebook.cells]
     summary, problem = _summary(artifacts, cells)
     # Without a workload it has only the reasons of cells that did not run, which the implementations show.
@@ -332,7 +345,9 @@ def _operator(
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
     not_run = {None, Status.UNSUPPORTED}
-    if not combined and all(cell.status in not_run for one in implementations for cell in one.cells):
+    if not combined and all(
+        cell.status in not_run for notebook in implementations for cell in notebook.cells
+    ):
         problem = ""  # there is nothing to combine yet
     committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
@@ -369,4 +384,5 @@ def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[S
         return None, f"cell {failed.id} failed ({status}): {failed.reason}".rstrip(": ")
     if not cells:
         return None, "there is no combine notebook in its results folder"
-    return None, "its combine notebook has not run" if cells[0].status is None else "it wrote no summary.json"
+    why = "has not run" if cells[0].status is None else "wrote no summary.json"
+    return None, f"its combine notebook {why}"

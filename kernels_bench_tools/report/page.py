@@ -49,10 +49,10 @@ class Links:
         if parts.scheme or parts.netloc or not parts.path:
             return url
         target = posixpath.normpath(posixpath.join(folder, unquote(parts.path)))
-        found = self.find(target)
+        path = self.find(target)
         tail = url[len(url.partition("?")[0].partition("#")[0]) :]
-        if found is not None:
-            return relative_url(found, page) + tail
+        if path is not None:
+            return relative_url(path, page) + tail
         if self._repository and stays_inside(target) and (self._root / target).exists():
             return f"{self._repository}/blob/HEAD/{quote(target)}{tail}"
         return self._dead(url, folder, page)
@@ -62,8 +62,8 @@ class Links:
         where = self._notebooks.get(page, folder or ".")
         with suppress(OSError, UnicodeDecodeError, StopIteration):
             lines = read_file(self._root / where).decode().split("\n")
-            found = (at for at, line in enumerate(lines, 1) if url in line or unquote(url) in line)
-            where += f":{next(found)}"
+            numbers = (at for at, line in enumerate(lines, 1) if url in line or unquote(url) in line)
+            where += f":{next(numbers)}"
         self.dead.add(f"{where}: {url}")
         return url
 

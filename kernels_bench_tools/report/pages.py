@@ -23,7 +23,7 @@ from kernels_bench_tools.records.selfcheck import SelfChecks
 from kernels_bench_tools.records.summary import CauseKind
 from kernels_bench_tools.report import artifacts, paths
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, ChartPanel
-from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
+from kernels_bench_tools.report.cells import OPERATORS, Body, BodyPart, CellViews, Heading
 from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.operators import (
     OperatorReport,
@@ -86,6 +86,17 @@ def blank_notebook(title: str, description: str = "", path: str = "") -> Noteboo
     return NotebookRun(path=path, digest="", front=front, blocks=[])
 
 
+_NAVIGATION = (
+    ("Report", paths.FRONT),
+    ("Models", paths.MODELS),
+    ("Method", paths.METHOD),
+    ("Accuracy", paths.SELFCHECK),
+    ("Failures", paths.STATUS),
+    ("Devices", paths.DEVICES),
+    (paths.REPORT, paths.REPORT),
+)
+
+
 def render(
     site: Site,
     template: str,
@@ -111,22 +122,6 @@ def render(
     title = notebook_title(notebook) if notebook.path != "index.md" else project.title
     above = [(project.title, paths.FRONT), (owner.title, owner.page) if owner else parent]
     body = body or Body()
-    related = [("Ranking", owner.page)] if owner else []
-    if owner:
-        labels = {"models": "Shapes of models", "backward": "Backward"}
-        related += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
-        for combined in owner.combined:
-            name = notebook_title(combined).removeprefix(f"{owner.title}: ")
-            related.append((name[:1].upper() + name[1:], paths.page_path(combined.path)))
-    navigation = [
-        ("Report", paths.FRONT),
-        *([("Models", paths.MODELS)] if site.models.keys else []),
-        ("Method", paths.METHOD),
-        ("Accuracy", paths.SELFCHECK),
-        ("Failures", paths.STATUS),
-        ("Devices", paths.DEVICES),
-        (paths.REPORT, paths.REPORT),
-    ]
 
     def marked(links: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
         """Return label, URL, and whether it is this page."""
@@ -144,28 +139,30 @@ def render(
         "parts": body.parts,
         "heading": body.title or notebook.front.title or title,
         "heading_id": body.title_id or page.heading_id("top"),
-        "crumbs": [(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
+        "crumbs": [(it[0], page.url(it[1])) for it in above if it and it[1] != page.path],
         "origins": origins,
         "operator": owner,
         "selfcheck_url": page.url(paths.SELFCHECK),
         "method_url": page.url(paths.METHOD),
         "source": site.links.source(notebook.path) if notebook.digest else "",
-        "related": marked(related),
-        "navigation": marked(navigation),
+        "related": marked(owner.pages if owner else []),
+        "navigation": marked([it for it in _NAVIGATION if it[1] != paths.MODELS or site.models.keys]),
     }
     return environment().get_template(template).render(common | context)
 
 
 def front_page(site: Site) -> str:
-    notebook = next((one for one in site.build.notebooks if one.path == "index.md"), None)
+    notebook = next((it for it in site.build.notebooks if it.path == "index.md"), None)
     notebook = notebook or blank_notebook(site.build.project.title, path="index.md")
     page, views, body = _open(site, notebook)
     if not any(part.kind == OPERATORS for part in body.parts):
-        body.parts.append(Part(OPERATORS))
+        body.parts.append(BodyPart(OPERATORS))
     summaries = [operator.summary for operator in site.operators if operator.summary]
     counted, changes = site.history.changes(summaries) if site.history else ("", [])
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
-    families = {one.family for operator in site.operators for one in operator.entries}
+    families = {entry.family for operator in site.operators for entry in operator.entries}
+    folders = [operator.folder for operator in site.operators]
+    others = [it for it in site.build.notebooks if it.cells and not site.operator_of(it.path)]
     return render(
         site,
         "index.html.j2",
@@ -174,15 +171,13 @@ def front_page(site: Site) -> str:
         body,
         cell_views=views,
         operators=sections,
-        problems=unknown_names(
-            notebook.path, notebook.prose, [one.folder for one in site.operators], families
-        ),
-        devices=[one.device for one in site.devices],
-        device_choices=[(one.device.slug, one.device.name) for one in site.devices],
+        problems=unknown_names(notebook.path, notebook.prose, folders, families),
+        devices=[it.device for it in site.devices],
+        device_choices=[(it.device.slug, it.device.name) for it in site.devices],
         charts={
-            one.folder: page.url(paths.script(f"{one.folder}/front.html", "charts"))
-            for one in site.operators
-            if one.chart and one.chart.panels
+            operator.folder: page.url(paths.script(f"{operator.folder}/front.html", "charts"))
+            for operator in site.operators
+            if operator.panels
         },
         models=[(key, page.url(paths.model_file(key))) for key in site.models.keys],
         measured_in=partial(_measured_in, site, page),
@@ -191,18 +186,14 @@ def front_page(site: Site) -> str:
         since=site.history.since if site.history else "",
         counted=counted,
         measured=site.build.measured if site.build.measures else (0, 0),
-        owners={one.summary.operator: one for one in site.operators if one.summary},
+        owners={it.summary.operator: it for it in site.operators if it.summary},
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
-        others=[
-            (one.path, page.url(site.paths.pages[one.path]))
-            for one in site.build.notebooks
-            if one.cells and one is not notebook and site.operator_of(one.path) is None
-        ],
+        others=[(it.path, page.url(site.paths.pages[it.path])) for it in others if it is not notebook],
     )
 
 
-def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) -> list[Heading]:
+def _contents(parts: Sequence[BodyPart], operators: Mapping[str, OperatorReport]) -> list[Heading]:
     """Return the front page's chapters in their order, without the heading of the contents themselves."""
     chapters: list[Heading] = []
     sections = [Heading(heading, operator.title) for heading, operator in operators.items()]
@@ -224,25 +215,24 @@ _RESULTS = {
 
 def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     """Return an operator's page: its description and its results on each device; those of a ``kind`` on a further page."""
-    views = None
     if kind:
-        page = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors})
+        page, views = Page(operator.further_pages[kind], site.links, {"main", *operator.anchors}), None
         notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
-        body = Body(parts=[Part("results")])
+        body = Body(parts=[BodyPart("results")])
     else:
         path = posixpath.join(operator.folder, "index.md")
         notebook = operator.index or blank_notebook(operator.title, path=path)
         page, views, body = _open(site, notebook, operator.anchors)
         if not any(part.kind == "results" for part in body.parts):
             # Results come after the introduction, before any chapter.
-            body.parts.insert(body.introduction(), Part("results"))
+            body.parts.insert(body.introduction(), BodyPart("results"))
     shown = operator.on(page.path)
     is_first = _is_first(operator, page)
-    panels = {one.view: one for one in (operator.chart.panels if operator.chart else []) if is_first(one)}
+    panels = {panel.view: panel for panel in operator.panels if is_first(panel)}
     inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:
-        chart = artifacts.preview(operator.chart, page, lambda one: is_first(one) and one.view in inlined)
+        chart = artifacts.preview(operator.chart, page, lambda it: is_first(it) and it.view in inlined)
         chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
     return render(
@@ -274,12 +264,12 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             *(artifacts.link(artifact, page) for artifact in operator.artifacts),
             *([_records(operator, page)] if operator.views or operator.record_files else []),
         ],
-        combined=[(notebook_title(one), page.url(paths.page_path(one.path))) for one in operator.combined],
+        combined=[(notebook_title(it), page.url(paths.page_path(it.path))) for it in operator.combined],
         view_url=partial(operator.view_url, page=page),
         models=[
             (model, page.url(paths.model_file(model.key)), calls)
-            for name, one in site.model_operators.items()
-            if one is operator and page.path == operator.page
+            for name, it in site.model_operators.items()
+            if it is operator and page.path == operator.page
             for model, calls in site.models.used_by(name)
         ],
     )
@@ -293,24 +283,22 @@ def views_script(operator: OperatorReport, page: Page) -> str:
 def charts_script(operator: OperatorReport, page: Page) -> str:
     """Return a script with the panels of all other metrics of a page, for when a reader chooses one of them."""
     shown = _is_on(operator, page)
-    return _panels_script(operator, page, lambda one: shown(one) and one.chart != operator.first_chart)
+    return _panels_script(operator, page, lambda it: shown(it) and it.chart != operator.first_chart)
 
 
 def front_charts(site: Site, operator: OperatorReport) -> str:
     """Return a script with an operator's charts on the front page, for when a reader comes to them."""
     leading = {view_slug(view) for device in operator.devices for view in device.leading}
-    page = Page(paths.FRONT, site.links)
-    return _panels_script(
-        operator, page, lambda one: one.view in leading and one.chart == operator.first_chart
-    )
+    page, first = Page(paths.FRONT, site.links), operator.first_chart
+    return _panels_script(operator, page, lambda it: it.view in leading and it.chart == first)
 
 
 def _panels_script(operator: OperatorReport, page: Page, shown: Callable[[ChartPanel], bool]) -> str:
-    found: dict[str, dict[str, str]] = {}
+    figures: dict[str, dict[str, str]] = {}
     for artifact in operator.figures:
         for panel, figure in artifacts.preview(artifact, page, shown).panels:
-            found.setdefault(panel.chart, {})[panel.view] = str(figure)
-    return _script(found)
+            figures.setdefault(panel.chart, {})[panel.view] = str(figure)
+    return _script(figures)
 
 
 def pairs_script(operator: OperatorReport, path: str) -> str:
@@ -320,8 +308,8 @@ def pairs_script(operator: OperatorReport, path: str) -> str:
         ratios: dict[str, dict[str, list[tuple[str, str, str, bool]]]] = {}
         for pair in [*view.pairs, *map(reversed_pair, view.pairs)]:
             ratios.setdefault(pair.implementation, {})[pair.over] = [
-                (times(one.value), times_interval(one.gain), one.verdict.value, one.separate)
-                for one in (pair.overall, *pair.ratios)
+                (times(ratio.value), times_interval(ratio.gain), ratio.verdict.value, ratio.separate)
+                for ratio in (pair.overall, *pair.ratios)
             ]
         views[view_slug(view)] = {
             "title": f"{view.device.name}, {view_title(view)}",
@@ -365,8 +353,10 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         model, framework = model_and_framework(files[0].parent.name)
         option = f" --framework {framework}" if framework else ""
         commands = [f"kbt effect {operator.folder}/{name} --model {model}{option}"]
-    found = rows_by_device(rows)
-    measured = [one for one in found if any(row.status is not Status.ABSENT for _, row in one[1])]
+    devices = [
+        (device, of_device, any(row.status is not Status.ABSENT for _, row in of_device))
+        for device, of_device in rows_by_device(rows)
+    ]
     return render(
         site,
         "implementation.html.j2",
@@ -376,8 +366,8 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         owner=operator,
         origins=origins(rows),
         cell_views=views,
-        devices=measured,
-        absent=[one[0].name for one in found if one not in measured],
+        devices=[(device, of_device) for device, of_device, measured in devices if measured],
+        absent=[device.name for device, _, measured in devices if not measured],
         titles={row.implementation: row.title for _, row in operator.rows},
         details={slug: details_of(own) for slug, own in operator.counted.of(name).items()},
         effects=_measured_in(site, page, operator, name),
@@ -395,10 +385,10 @@ def _commands(path: str, rows: Sequence[ViewRow]) -> Iterator[str]:
         for workload, point in zip(view.workloads, row.points, strict=True)
         if point.p50_ms is not None
     )
-    for (device, mode), found in measured.items():
-        sets = ",".join(dict.fromkeys(name for _, name in found if name))
+    for (device, mode), points in measured.items():
+        sets = ",".join(dict.fromkeys(workload_set for _, workload_set in points if workload_set))
         options = f" --workloads {sets}" * bool(sets) + f" --mode {mode}" * bool(mode)
-        yield f"kbt run {path}{options} --processes {max(found)[0]}  # {device}"
+        yield f"kbt run {path}{options} --processes {max(points)[0]}  # {device}"
 
 
 def _measured_in(
@@ -438,11 +428,11 @@ def _generated(
 
 def models_page(site: Site) -> str:
     page = Page(paths.MODELS, site.links)
-    found = sorted(
+    reports = sorted(
         site.models.reports.values(),
-        key=lambda one: -max((one.measured_on(device.slug) for device in one.devices), default=0),
+        key=lambda it: -max((it.measured_on(device.slug) for device in it.devices), default=0),
     )
-    models = [(model, page.url(paths.model_file(model.key))) for model in found]
+    models = [(model, page.url(paths.model_file(model.key))) for model in reports]
     about = "End-to-end speed-ups from the fastest kernels of this report."
     return _generated(site, page.path, "models.html.j2", "Models", about, models=models)
 
@@ -450,12 +440,12 @@ def models_page(site: Site) -> str:
 def model_page(site: Site, key: str) -> str:
     model = site.models.reports[key]
     page = Page(paths.model_file(key), site.links, {"main", EFFECTS})
-    found = ((one.view, one.row) for one in model.results)
+    rows = {(it.view.device.slug, it.row.slug): (it.view, it.row) for it in model.results}
     owners = site.model_operators
     effects = site.effects.of(key)
     by_name = {operator.folder.rpartition("/")[2]: operator for operator in site.operators}
     notebooks, digests = {}, {}
-    for folder, name in {tuple(full.rsplit("/", 1)) for one in effects for full in one.implementations}:
+    for folder, name in {tuple(full.rsplit("/", 1)) for it in effects for full in it.implementations}:
         operator = by_name.get(folder.rpartition("/")[2])
         notebook = operator.notebook_of(name) if operator else None
         if notebook:
@@ -474,14 +464,14 @@ def model_page(site: Site, key: str) -> str:
             "Time of a forward pass by kernel, the fastest implementation of each, and the end-to-end speed-up.",
         ),
         parent=("Models", paths.MODELS),
-        origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
+        origins=origins(rows.values()),
         model=model,
         choices={
             "ranks": [(ranks, ranks) for ranks in model.splits],
             "device": [(number, device.name) for number, device in enumerate(model.devices, 1)],
         },
         operators=owners,
-        urls={name: one.urls(page) for name, one in owners.items()},
+        urls={name: operator.urls(page) for name, operator in owners.items()},
         imports=model_imports(model),
         hub_devices=HUB_DEVICES,
         imports_url=page.url(paths.model_file(key, "json")),
@@ -506,7 +496,7 @@ def devices_page(site: Site) -> str:
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
-    checked = any(check.device.slug == device.device.slug for check in site.selfchecks.found)
+    checked = any(check.device.slug == device.device.slug for check in site.selfchecks.checks)
     return _generated(
         site,
         device.path,
@@ -551,6 +541,11 @@ def method_page(site: Site) -> str:
 def status_page(site: Site) -> str:
     url = Page(paths.STATUS, site.links).url
     views = [view for operator in site.operators for view in operator.views]
+    problems: list[str | RecordError] = [*chain.from_iterable(site.build.left_out.values())]
+    for operator in site.operators:
+        problems += operator.counted.problems
+    for file in site.effects.files:
+        read_committed(site.root, file, problems.append)
     cells = [
         (f"{notebook.path}:{cell.id}", url(site.paths.pages[notebook.path]), cell)
         for notebook in site.build.notebooks
@@ -566,21 +561,11 @@ def status_page(site: Site) -> str:
         origins=view_origins(views),
         groups=failure_groups(operator.summary for operator in site.operators if operator.summary),
         cells=sorted(cells, key=lambda item: bool(item[2].expected)),
-        problems=[*chain.from_iterable(site.build.left_out.values()), *_record_problems(site)],
+        problems=problems,
         operators=site.operators,
-        owners={one.summary.operator: one for one in site.operators if one.summary},
+        owners={it.summary.operator: it for it in site.operators if it.summary},
         total=sum(len(row.points) for view in views for row in view.rows),
     )
-
-
-def _record_problems(site: Site) -> list[RecordError]:
-    """Return an error for each line of record files that is no record, or does not belong in its file."""
-    found: list[RecordError] = []
-    for operator in site.operators:
-        found += operator.counted.problems
-    for file in site.effects.files:
-        read_committed(site.root, file, found.append)
-    return found
 
 
 def highlighting_styles() -> str:

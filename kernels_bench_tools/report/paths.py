@@ -26,8 +26,8 @@ REPORT = "report.json"
 SELFCHECK = "selfcheck.html"
 STATUS = "status.html"
 
-KINDS = ("", "models", "backward")
-"""Kinds of results, of which each has a page: workloads of the operator's own, shapes of models, and backward passes."""
+KINDS = {"": "Ranking", "models": "Shapes of models", "backward": "Backward"}
+"""Kinds of results, of which each has a page with this title: workloads of the operator's own, and others."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -87,7 +87,9 @@ def replaced_page(root: Path, notebook: str) -> str:
     """Return the generated page that a notebook's page, or its operator's, would replace; empty if there is none."""
     page, folder = page_path(notebook), posixpath.dirname(notebook)
     own = [page, results_page(operator, "")] if (operator := operator_of(notebook)) else [page]
-    if (root / folder / IMPLEMENTATIONS).is_dir() and page in {results_page(folder, it) for it in KINDS[1:]}:
+    if (root / folder / IMPLEMENTATIONS).is_dir() and page in {
+        results_page(folder, kind) for kind in KINDS if kind
+    }:
         return page
     # Where case makes no difference to files, they would be one.
     return next((it for it in own if is_generated(it) or is_generated(it.lower())), "")

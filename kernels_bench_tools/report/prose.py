@@ -21,7 +21,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from kernels_bench_tools.records.build import CellRun, NotebookRun
-from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
+from kernels_bench_tools.report.cells import OPERATORS, Body, BodyPart, Heading
 from kernels_bench_tools.report.markup import TABLE_RULES, highlighted, replace_tags
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.text.hiding import without_private
@@ -58,7 +58,7 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     )
     last = max(text.rfind("-->"), 0)  # what begins behind it has no end, which would be searched for each
     text = text[:last] + text[last:].replace("<!--", _OPEN)
-    text = _CODE_OR_COMMENT.sub(lambda found: "" if found["comment"] else found[0], text).replace(
+    text = _CODE_OR_COMMENT.sub(lambda match: "" if match["comment"] else match[0], text).replace(
         _OPEN, "<!--"
     )
     if raw_html:
@@ -143,11 +143,11 @@ def _is_chapter(token: Token) -> bool:
 
 def _parts(
     notebook: NotebookRun, tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]
-) -> Iterator[Part]:
+) -> Iterator[BodyPart]:
     """Yield the cells and the rendered tokens between them, split at placeholders and before each chapter."""
     chunk: list[Token] = []
 
-    def flush() -> Iterator[Part]:
+    def flush() -> Iterator[BodyPart]:
         if chunk:
             # Raw HTML is the author's own.
             html = Markup(markdown.renderer.render(chunk, markdown.options, env))  # noqa: S704
@@ -155,7 +155,7 @@ def _parts(
             if _is_chapter(chunk[0]):
                 texts = (it.content for it in chunk[1].children or () if it.type in {"text", "code_inline"})
                 heading = Heading(str(chunk[0].attrGet("id")), "".join(texts))
-            yield Part("html", html=html, heading=heading)
+            yield BodyPart("html", html=html, heading=heading)
             chunk.clear()
 
     index = 0
@@ -163,7 +163,7 @@ def _parts(
         if tokens[index].type == "cell":
             yield from flush()
             cell = notebook.blocks[tokens[index].meta["block"]]
-            yield Part("cell", cell=cell if isinstance(cell, CellRun) else None)
+            yield BodyPart("cell", cell=cell if isinstance(cell, CellRun) else None)
             index += 1
             continue
         names = _standing_alone(tokens, index)
@@ -171,7 +171,7 @@ def _parts(
             yield from flush()
             for kind, _, name in (name.partition(":") for name in names):
                 # The order of the operators was read by find_operators.
-                yield Part(kind, name="" if kind == OPERATORS else name.strip())
+                yield BodyPart(kind, name="" if kind == OPERATORS else name.strip())
             index += 3
             continue
         if _is_chapter(tokens[index]):
@@ -204,13 +204,13 @@ def _formula(tex: str, options: dict[str, Any]) -> Markup:
         pairs = (("{", "}"), (r"\begin", r"\end"), (r"\left", r"\right"))
         if any(part.count(start) != part.count(end) for part in parts for start, end in pairs):
             parts = [tex]
-        found = [convert_to_element(part, display=display) for part in parts]
-        for element in (element for math in found for element in math.iter()):
+        formulas = [convert_to_element(part, display=display) for part in parts]
+        for element in (element for formula in formulas for element in formula.iter()):
             # The converter writes symbols as references and leaves other text, such as a tag, as it is.
             element.text = unescape(element.text or "") or None
             for name in ("class", "href", "style"):
                 element.attrib.pop(name, None)
         # Escaped by ElementTree.
-        return Markup("".join(ElementTree.tostring(math, encoding="unicode") for math in found))  # noqa: S704
+        return Markup("".join(ElementTree.tostring(it, encoding="unicode") for it in formulas))  # noqa: S704
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))

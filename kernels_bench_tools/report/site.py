@@ -76,12 +76,12 @@ def files_key(root: Path, paths: Iterable[str | Path]) -> str:
 
 def digest(*parts: str | bytes) -> str:
     """Return a digest of the parts and their lengths."""
-    found = blake2b(digest_size=16)
+    hashed = blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
-        found.update(len(data).to_bytes(8, "big"))
-        found.update(data)
-    return found.hexdigest()
+        hashed.update(len(data).to_bytes(8, "big"))
+        hashed.update(data)
+    return hashed.hexdigest()
 
 
 @cache
@@ -114,9 +114,11 @@ def publish(
     """
     folder = output if isinstance(output, OutputFolder) else OutputFolder(output)
     site_paths = paths.SitePaths(build.notebooks)
-    operators = find_operators(root, site_paths, build, summaries)
+    operators = find_operators(root, site_paths, build, summaries or {})
     artifacts = [
-        found for notebook in build.notebooks for found in notebook_artifacts(root, site_paths, notebook)
+        artifact
+        for notebook in build.notebooks
+        for artifact in notebook_artifacts(root, site_paths, notebook)
     ]
     files: dict[str, Content] = {artifact.path: artifact.file for artifact in artifacts if artifact.exists}
     for notebook in build.notebooks:
@@ -157,7 +159,7 @@ def publish(
         program_key(),
         *sorted(known),
         *(build.project.title, build.project.repository, str(build.project.raw_html)),
-        *(part for one in site.devices for part in (one.device.name, one.path)),
+        *(part for device in site.devices for part in (device.device.name, device.path)),
         files_key(root, [*find_selfchecks(root), *site.effects.files]),
     )
 
@@ -182,19 +184,18 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
     The page of an implementation has the key of its notebook and of the operator's results, other pages of an operator
     that of all its notebooks, and pages of the whole site that of everything.
     """
-    found: dict[str, tuple[str, _Renderer]] = {}
-    notebooks = {one.path: notebook_key(site.root, one) for one in site.build.notebooks}
+    renderers: dict[str, tuple[str, _Renderer]] = {}
+    notebooks = {it.path: notebook_key(site.root, it) for it in site.build.notebooks}
     results, operators = {}, {}
     for operator in site.operators:
-        shared = [*operator.combined, *([operator.index] if operator.index else [])]
         results[operator.folder] = digest(
-            *(notebooks[one.path] for one in shared),
+            *(notebooks[it.path] for it in operator.shared_notebooks),
             files_key(site.root, operator.record_files),
             *map(str, operator.refused_files),
             b"" if operator.has_file else msgspec.json.encode(operator.summary),
         )
         operators[operator.folder] = digest(
-            results[operator.folder], *(notebooks[one.path] for one in operator.implementations)
+            results[operator.folder], *(notebooks[it.path] for it in operator.implementations)
         )
     everything = digest(
         *operators.values(),
@@ -212,41 +213,41 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         (paths.METHOD, pages.method_page),
         (paths.REPORT, _report_json),
     ):
-        found[path] = everything, partial(page, site)
-    found[paths.HIGHLIGHTING] = "", pages.highlighting_styles
+        renderers[path] = everything, partial(page, site)
+    renderers[paths.HIGHLIGHTING] = "", pages.highlighting_styles
     for device in site.devices:
-        found[device.path] = everything, partial(pages.device_page, site, device)
+        renderers[device.path] = everything, partial(pages.device_page, site, device)
 
-    measuring = digest(*(operators[one.folder] for one in site.model_operators.values()))
+    measuring = digest(*(operators[it.folder] for it in site.model_operators.values()))
     if site.models.keys:
-        found[paths.MODELS] = measuring, partial(pages.models_page, site)
+        renderers[paths.MODELS] = measuring, partial(pages.models_page, site)
     for key in site.models.keys:
-        found[paths.model_file(key)] = measuring, partial(pages.model_page, site, key)
-        found[paths.model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
-        found[paths.model_file(key, "json")] = measuring, partial(_model_file, site, key, imports_json)
+        renderers[paths.model_file(key)] = measuring, partial(pages.model_page, site, key)
+        renderers[paths.model_file(key, "csv")] = measuring, partial(_model_file, site, key, calls_csv)
+        renderers[paths.model_file(key, "json")] = measuring, partial(_model_file, site, key, imports_json)
         if site.effects.files_of(key):
-            found[paths.model_file(f"{key}-effects", "csv")] = "", partial(_effects_csv, site, key)
+            renderers[paths.model_file(f"{key}-effects", "csv")] = "", partial(_effects_csv, site, key)
 
     shown = {"index.md"}
     for operator in site.operators:
         key = operators[operator.folder]
-        found[operator.page] = key, partial(pages.operator_page, site, operator)
+        renderers[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
             for kind, script in ("charts", pages.charts_script), ("views", pages.views_script):
-                found[paths.script(path, kind)] = key, partial(script, operator, Page(path, site.links))
-            found[paths.script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
+                renderers[paths.script(path, kind)] = key, partial(script, operator, Page(path, site.links))
+            renderers[paths.script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
         if operator.figures:
-            found[paths.script(f"{operator.folder}/front.html", "charts")] = (
+            renderers[paths.script(f"{operator.folder}/front.html", "charts")] = (
                 key,
                 partial(pages.front_charts, site, operator),
             )
-        found[paths.operator_records(operator.folder)] = key, partial(_joined_records, operator)
+        renderers[paths.operator_records(operator.folder)] = key, partial(_joined_records, operator)
         for kind, path in operator.further_pages.items():
-            found[path] = key, partial(pages.operator_page, site, operator, kind)
+            renderers[path] = key, partial(pages.operator_page, site, operator, kind)
         for notebook in operator.combined:
-            found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
+            renderers[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
         for notebook in operator.implementations:
-            found[site.paths.pages[notebook.path]] = (
+            renderers[site.paths.pages[notebook.path]] = (
                 digest(
                     results[operator.folder],
                     notebooks[notebook.path],
@@ -254,18 +255,18 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
                 ),
                 partial(pages.implementation_page, site, operator, notebook),
             )
-        own = (*operator.combined, *operator.implementations, *([operator.index] if operator.index else []))
+        own = (*operator.implementations, *operator.shared_notebooks)
         shown.update(notebook.path for notebook in own)
     for notebook in site.build.notebooks:
         if notebook.path not in shown:
             owner = site.operator_of(notebook.path)
             key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
-            found[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
-    for artifact in [*(one for one in linked if one.path not in found), *site.artifacts]:
+            renderers[site.paths.pages[notebook.path]] = key, partial(pages.notebook_page, site, notebook)
+    for artifact in [*(it for it in linked if it.path not in renderers), *site.artifacts]:
         if artifact.is_rendered:
             key = notebooks.get(artifact.notebook) or files_key(site.root, [artifact.file])
-            found[artifact.path] = key, partial(rendered, artifact, site.links)
-    return found
+            renderers[artifact.path] = key, partial(rendered, artifact, site.links)
+    return renderers
 
 
 def _model_file(site: Site, key: str, write: Callable[[ModelReport], bytes]) -> bytes:
@@ -293,4 +294,4 @@ def _joined_records(operator: OperatorReport) -> bytes:
     """Return the records that count of an operator, as JSON lines."""
     names = {name for device in operator.counted.devices for name in device.implementations}
     records = (of_device for name in sorted(names) for of_device in operator.counted.of(name).values())
-    return b"".join(encode_record(one) for one in share_fields(chain.from_iterable(records)))
+    return b"".join(map(encode_record, share_fields(chain.from_iterable(records))))

@@ -28,7 +28,7 @@ def environment() -> Environment:
 
     Every function of ``text/``, ``labels`` and ``results/tables`` is a filter.
     """
-    found = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(template_folder()),
         auto_reload=False,
         autoescape=True,
@@ -38,9 +38,9 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     for module in (hiding, names, numbers, text_tables, words, labels, tables):
-        own = ((name, one) for name, one in vars(module).items() if isfunction(one))
-        found.filters.update((name, one) for name, one in own if one.__module__ == module.__name__)
-    found.filters.update(
+        functions = {name: it for name, it in vars(module).items() if isfunction(it)}
+        jinja.filters.update({name: it for name, it in functions.items() if it.__module__ == module.__name__})
+    jinja.filters.update(
         ms=numbers.milliseconds,
         terminal=cells.plain_text,
         csp_hash=_csp_hash,
@@ -52,5 +52,4 @@ def environment() -> Environment:
         peak=labels.peak_name,
         framework=lambda model: model_and_framework(model)[1],
     )
-
-    return found
+    return jinja

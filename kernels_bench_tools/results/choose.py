@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, log2
 from typing import Any, NamedTuple
 
@@ -10,13 +12,20 @@ import msgspec
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.estimate import Estimate
-from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, Called, ModelTask, Phase
+from kernels_bench_tools.records.model import REPLACEABLE_OPERATORS, CalledWorkload, ModelTask, Phase
 from kernels_bench_tools.records.record import Flag, Judged, Status
-from kernels_bench_tools.records.summary import FEWEST_PROCESSES, DeviceSummary, Point, Row, Summary, Verdict
-from kernels_bench_tools.records.summary import WorkloadSummary as Workload
-from kernels_bench_tools.results.speedup import REPRODUCIBLE
+from kernels_bench_tools.records.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Point,
+    Result,
+    Summary,
+    Verdict,
+    WorkloadSummary,
+)
+from kernels_bench_tools.results.speedup import across_runs
 from kernels_bench_tools.results.views import DRAWN
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.text.numbers import times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean
@@ -25,7 +34,7 @@ NO_OPERATOR = "no operator computes it"
 Axes = Mapping[str, int | bool | str]
 
 
-def axes_of(workload: Workload | Called) -> dict[str, Any]:
+def axes_of(workload: WorkloadSummary | CalledWorkload) -> dict[str, Any]:
     """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
     axes = dict(workload.axes)
     batch, seq_len = axes.get("batch"), axes.get("seq_len")
@@ -70,8 +79,9 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     """Of the time of all kernels that have one, with the baselines."""
 
     @property
-    def baseline_ms(self) -> float | None:
-        return self.choice.baseline_ms if self.choice else None
+    def baselines_ms(self) -> float:
+        """Time of all calls with the baseline; 0 if it has none."""
+        return self.calls * (self.choice.baseline_ms or 0.0) if self.choice else 0.0
 
 
 class Prediction(msgspec.Struct, kw_only=True):
@@ -103,49 +113,53 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
     """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
 
 
-class MeasuredWorkload(NamedTuple):
+@dataclass(frozen=True)
+class MeasuredWorkload:
     """A workload in a view of a device, and by which factors its sizes differ from those asked for."""
 
     operator: str
     view: DeviceSummary
     number: int
     """Index of the workload in the view."""
-    factors: dict[str, float]
-    """MeasuredWorkload size divided by the one asked for, by axis."""
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """Its size divided by the one asked for, by axis."""
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> WorkloadSummary:
         return self.view.workloads[self.number]
 
-    @property
-    def points(self) -> list[tuple[Row, Point]]:
-        return [(row, row.points[self.number]) for row in self.view.rows]
+    @cached_property
+    def results(self) -> list[Result]:
+        points = ((row, row.points[self.number]) for row in self.view.rows)
+        return [Result(self.operator, self.view, row, self.workload, point) for row, point in points]
 
-    @property
-    def eligible(self) -> list[tuple[Row, Point]]:
-        """The implementations that can be chosen, the fastest first."""
-        able = [pair for pair in self.points if pair[1].p50_ms and not self.obstacle(*pair)]
-        return sorted(able, key=lambda pair: pair[1].p50_ms or inf)
-
-    def obstacle(self, row: Row, point: Point) -> str:
-        """Return why an implementation cannot be chosen for the workload; empty if it can."""
-        if point.status is not Status.OK:
-            return point.status.label
-        if Flag.APPROXIMATE in point.flags:
-            return Flag.APPROXIMATE.label
-        # Of a drawn shape, it says nothing that others failed.
-        if row.rank is not None or (self.workload.set == DRAWN and row.judged is not Judged.NOT):
-            return ""
-        return f"no rank, it passed {row.passed} of {row.total} workloads"
+    @cached_property
+    def eligible(self) -> list[Result]:
+        """The results that can be chosen, the fastest first."""
+        able = (result for result in self.results if result.point.p50_ms and not _obstacle(result))
+        return sorted(able, key=lambda result: result.point.p50_ms or inf)
 
     @property
     def near(self) -> str:
         axes = axes_of(self.workload)
-        differing = [(name, factor) for name, factor in self.factors.items() if factor != 1]
-        texts = (f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}" for _, factor in differing)
+        differing = {name: factor for name, factor in self.factors.items() if factor != 1}
         return "; ".join(
-            f"{name} {axes[name]}, {text}×" for (name, _), text in zip(differing, texts, strict=True)
+            f"{name} {axes[name]}, {f'{factor:,.0f}' if factor >= 100 else f'{factor:.3g}'}×"
+            for name, factor in differing.items()
         )
+
+
+def _obstacle(result: Result) -> str:
+    """Return why an implementation cannot be chosen for a workload; empty if it can."""
+    row, point = result.row, result.point
+    if point.status is not Status.OK:
+        return point.status.label
+    if Flag.APPROXIMATE in point.flags:
+        return Flag.APPROXIMATE.label
+    # Of a drawn shape, it says nothing that others failed.
+    if row.rank is not None or (result.workload.set == DRAWN and row.judged is not Judged.NOT):
+        return ""
+    return f"not ranked: passed {row.passed} of {row.total} workloads"
 
 
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
@@ -182,15 +196,17 @@ def nearest(summary: Summary, device: str, axes: Axes) -> list[MeasuredWorkload]
     """
     by_distance: dict[float, list[MeasuredWorkload]] = {}
     for measured in _forward(summary.operator, (*summary.devices, *summary.drawn), device):
-        have, factors, alike = axes_of(measured.workload), measured.factors, True
-        for name, value in axes.items():
-            if isinstance(value, bool | str) or isinstance(have.get(name), bool | str | None):
-                alike = alike and value == have.get(name)
-            else:
-                factors[name] = have[name] / value
-        if alike and any(row.points[measured.number].status is Status.OK for row in measured.view.rows):
+        own = axes_of(measured.workload)
+        words = {
+            name
+            for name, value in axes.items()
+            if isinstance(value, bool | str) or isinstance(own.get(name), bool | str | None)
+        }
+        passed = any(result.point.status is Status.OK for result in measured.results)
+        if passed and all(own.get(name) == axes[name] for name in words):
+            factors = {name: own[name] / size for name, size in axes.items() if name not in words}
             distance = sum(abs(log2(factor)) for factor in factors.values())
-            by_distance.setdefault(round(distance, 9), []).append(measured)
+            by_distance.setdefault(round(distance, 9), []).append(replace(measured, factors=factors))
     closest = by_distance[min(by_distance)] if by_distance else ()
     equal = grouped(((each.workload.group, *axes_of(each.workload).items()), each) for each in closest)
     return [max(sets, key=lambda each: len(each.eligible)) for sets in equal.values()]
@@ -200,31 +216,33 @@ def _forward(operator: str, views: Iterable[DeviceSummary], device: str) -> Iter
     for view in views:
         for number, workload in enumerate(view.workloads):
             if view.device.slug == device and not workload.mode:
-                yield MeasuredWorkload(operator, view, number, {})
+                yield MeasuredWorkload(operator, view, number)
 
 
 def choose(measured: MeasuredWorkload) -> Choice | None:
-    view, points = measured.view, measured.points
-    able = {row.implementation: point for row, point in measured.eligible}
-    if not able:
+    if not measured.eligible:
         return None
-    name, best = next(iter(able.items()))
-    baseline = able.get(view.baseline)
-    stretch = CPU_STRETCH if view.device.kind == "cpu" else 1.0
+    view, (fastest, *others) = measured.view, measured.eligible
+    best, on_cpu = fastest.point, view.device.kind == "cpu"
+    times = {result.row.implementation: result.point.p50_ms for result in measured.eligible}
     return Choice(
         **msgspec.structs.asdict(best),
         operator=measured.operator,
         axes=axes_of(measured.workload),
-        implementation=name,
+        implementation=fastest.row.implementation,
         baseline=view.baseline,
-        baseline_ms=baseline.p50_ms if baseline else None,
-        ties=[other for other, point in able.items() if other != name and _is_tie(point, best, stretch)],
+        baseline_ms=times.get(view.baseline),
+        ties=[other.row.implementation for other in others if _is_tie(other.point, best, on_cpu)],
         faster={
-            row.implementation: why
-            for row, point in points
-            if (point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := measured.obstacle(row, point))
+            result.row.implementation: why
+            for result in measured.results
+            if (result.point.p50_ms or inf) < (best.p50_ms or 0.0) and (why := _obstacle(result))
         },
-        avoid={row.implementation: why for row, point in points if (why := _reason_against(point))},
+        avoid={
+            result.row.implementation: why
+            for result in measured.results
+            if (why := _reason_against(result.point))
+        },
         view=view.key,
         near=measured.near,
     )
@@ -236,15 +254,15 @@ def _reason_against(point: Point) -> str:
     return "" if point.status in {Status.UNSUPPORTED, Status.ABSENT, Status.INVALID} else point.status.label
 
 
-def _is_tie(other: Point, best: Point, stretch: float) -> bool:
+def _is_tie(other: Point, best: Point, on_cpu: bool) -> bool:
     """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
     theirs, ours = other.latency, best.latency
     if not theirs or not ours or min(other.processes, best.processes) < FEWEST_PROCESSES:
         return True
     ratio = ratio_of(theirs, ours)
     if Verdict.SEPARATE in {other.verdict, best.verdict}:
-        ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
-    return verdict_of(ratio, stretch) is not Verdict.FASTER
+        ratio = across_runs(ratio)
+    return verdict_of(ratio, on_cpu=on_cpu) is not Verdict.FASTER
 
 
 class Measurements:
@@ -258,7 +276,7 @@ class Measurements:
             for operator, summary in summaries.items()
         }
 
-    def equal(self, wanted: Called) -> MeasuredWorkload | None:
+    def equal(self, wanted: CalledWorkload) -> MeasuredWorkload | None:
         """Return the workload of a call's sizes, type and layout, batch times length as one size; None if there is none.
 
         Of several, it is one with results that can be chosen, with equal axes if any, and with most results.
@@ -270,8 +288,13 @@ class Measurements:
 
         return max(self.all_equal(wanted), key=order, default=None)
 
-    def all_equal(self, wanted: Called) -> Sequence[MeasuredWorkload]:
+    def all_equal(self, wanted: CalledWorkload) -> Sequence[MeasuredWorkload]:
         return self._equal.get(wanted.operator, {}).get(_compared(wanted), ())
+
+    def fastest(self, wanted: CalledWorkload) -> Result | None:
+        """Return the result that is chosen for a call."""
+        measured = self.equal(wanted)
+        return measured.eligible[0] if measured and measured.eligible else None
 
     def called(self, phases: Iterable[Phase]) -> Iterator[tuple[str, MeasuredWorkload]]:
         """Yield the workload of each call of a model that was measured, with the name of its phase."""
@@ -281,7 +304,7 @@ class Measurements:
                     yield phase.name, measured
 
 
-def _compared(workload: Workload | Called) -> tuple[str, frozenset[tuple[str, str]]]:
+def _compared(workload: WorkloadSummary | CalledWorkload) -> tuple[str, frozenset[tuple[str, str]]]:
     """Return the group and the axes in which a call is compared with a workload: ``rows`` instead of batch and length."""
     axes = axes_of(workload)
     left_out = {"batch", "seq_len"} if "rows" in axes else set()
@@ -290,12 +313,11 @@ def _compared(workload: Workload | Called) -> tuple[str, frozenset[tuple[str, st
 
 def choose_for_phase(phase: Phase, measurements: Measurements) -> PhaseChoice:
     """Return the fastest implementation for each kernel of a forward pass, of workloads with equal sizes and type."""
-    kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
-    tasks = [_choose_for_task(task, measurements) for task in kernels]
-    timed = [task for task in tasks if task.baseline_ms is not None]
-    whole = sum(task.calls * (task.baseline_ms or 0.0) for task in timed)
+    tasks = [_choose_for_task(task, measurements) for task in phase.kernels]
+    timed = [task for task in tasks if task.baselines_ms]
+    whole = sum(task.baselines_ms for task in timed)
     for task in timed:
-        task.share = task.calls * (task.baseline_ms or 0.0) / whole
+        task.share = task.baselines_ms / whole
     return PhaseChoice(
         phase=phase.name,
         tasks=tasks,
@@ -315,33 +337,34 @@ def _choose_for_task(task: ModelTask, measurements: Measurements) -> TaskChoice:
     made.tried, made.choice = measured is not None, choose(measured) if measured else None
     if made.choice is None:
         no_result = f"measured, but no result of {operator} is eligible"
-        made.reason = no_result if measured else f"no record of {operator} of its shape"
+        made.reason = no_result if measured else f"no record of {operator} with this shape"
     elif measured and measured.workload.axes != wanted.axes:
-        made.choice.near = "as many rows, but another batch and seq_len"
+        made.choice.near = "same number of rows, different batch and seq_len"
     return made
 
 
 def _predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
     """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without any."""
-    before = [task.calls * (task.baseline_ms or 0.0) for task in tasks]
     choices = [task.choice for task in tasks if task.choice]
+    before = [task.baselines_ms for task in tasks]
     after = sum(task.calls * (choice.p50_ms or 0.0) for task, choice in zip(tasks, choices, strict=True))
     if not after:
         return None
-    low, high = (
-        sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, ends, strict=True))
-        if all(ends)
-        else None
-        for ends in zip(*((choice.speedup_low, choice.speedup_high) for choice in choices), strict=True)
-    )
+
+    def together(speedups: Sequence[float | None]) -> float | None:
+        known = [speedup for speedup in speedups if speedup]
+        if len(known) < len(speedups):
+            return None
+        return sum(before) / sum(ms / speedup for ms, speedup in zip(before, known, strict=True))
+
     return Prediction(
         tasks=len(tasks),
         calls=sum(task.calls for task in tasks),
         baseline_ms=sum(before),
         ms=after,
         speedup=sum(before) / after,
-        speedup_low=low,
-        speedup_high=high,
+        speedup_low=together([choice.speedup_low for choice in choices]),
+        speedup_high=together([choice.speedup_high for choice in choices]),
     )
 
 
@@ -357,12 +380,7 @@ def _worth_an_effect(tasks: Sequence[TaskChoice]) -> list[str]:
     # In a model of transformers only what a module computes inside is replaced, not its products.
     for task in [task for task in tasks if ": " in task.module] or tasks:
         choice = task.choice
-        if (
-            choice
-            and task.operator in REPLACEABLE_OPERATORS
-            and choice.speedup_low
-            and choice.speedup_low > 1
-        ):
+        if choice and task.operator in REPLACEABLE_OPERATORS and (choice.speedup_low or 0.0) > 1:
             saves = task.calls * ((choice.baseline_ms or 0.0) - (choice.p50_ms or 0.0))
             saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
     return [f"{operator}/{name}" for operator, (_, name) in saved.items()]
@@ -392,34 +410,33 @@ def kernel_config(title: str, called: Iterable[tuple[str, MeasuredWorkload]], no
 
     ``called`` are the workloads that a model calls, each with the phase; ``notes`` are comments.
     """
-    lines, remarks, by_operator = [], [], grouped((one.operator, (phase, one)) for phase, one in called)
+    by_operator = grouped((measured.operator, (phase, measured)) for phase, measured in called)
+    layers, remarks = "", list[str]()
     for name, layer in _LAYERS.items():
-        found = [
-            (phase, point)
-            for phase, one in by_operator.get(layer.operator, ())
-            for row, point in one.points
-            if row.implementation == layer.implementation
+        points = [
+            (phase, result.point)
+            for phase, measured in by_operator.get(layer.operator, ())
+            for result in measured.results
+            if result.row.implementation == layer.implementation
         ]
-        verdicts = {point.verdict for _, point in found}
+        verdicts = {point.verdict for _, point in points}
         taken = Verdict.FASTER in verdicts and Verdict.SLOWER not in verdicts
-        taken = taken and all(point.status is Status.OK for _, point in found)
+        taken = taken and all(point.status is Status.OK for _, point in points)
         remarks.append(f"{name}: {layer.operator}/{layer.implementation}{'' if taken else ' is left out'}")
         if taken:
-            lines.append(f'        "{name}": {{"cuda": ("{layer.kernel}", {{"version": {layer.version}}})}},')
-        for phase, point in found:
-            passed = point.status is Status.OK
-            said = (
-                f"{times_with_interval(point.gain)}, {point.verdict.label}" if passed else point.status.label
-            )
-            remarks.append(f"  {phase}, {point.workload}: {said}")
-    comments = [f"# {line}" for line in [title, *remarks, *notes]]
-    code = [
-        "from transformers import KernelConfig",
-        "",
-        "kernel_config = KernelConfig(",
-        "    {",
-        *lines,
-        "    },",
-    ]
-    end = ["    inherit_mapping=False,", ")", "# model.set_use_kernels(True, kernel_config)"]
-    return "\n".join([*comments, *code, *end])
+            layers += f'        "{name}": {{"cuda": ("{layer.kernel}", {{"version": {layer.version}}})}},\n'
+        for phase, point in points:
+            gain = f"{times_with_interval(point.gain)}, {point.verdict.label}"
+            outcome = gain if point.status is Status.OK else point.status.label
+            remarks.append(f"  {phase}, {point.workload}: {outcome}")
+    comments = "\n".join(f"# {line}" for line in [title, *remarks, *notes])
+    return f"""\
+{comments}
+from transformers import KernelConfig
+
+kernel_config = KernelConfig(
+    {{
+{layers}    }},
+    inherit_mapping=False,
+)
+# model.set_use_kernels(True, kernel_config)"""

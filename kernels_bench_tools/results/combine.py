@@ -34,7 +34,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     notebooks = list(dict.fromkeys(need.notebook for need in needs.cells))
     names = Counter(PurePosixPath(notebook).stem for notebook in notebooks)
     if same := [notebook for notebook in notebooks if names[PurePosixPath(notebook).stem] > 1]:
-        what = f"needs notebooks of the same name: {', '.join(same)}"
+        what = f"needs notebooks with the same name: {', '.join(same)}"
         raise KbtError("combine", what, "", "Rename them: a file's name is the implementation's id")
 
     def note(error: RecordError) -> None:

@@ -83,8 +83,10 @@ class Counted:
 
     def of(self, implementation: str) -> dict[str, list[Record]]:
         """Return the records of an implementation by the slug of the device."""
-        found = ((one.device.slug, one.implementations.get(implementation, [])) for one in self.devices)
-        return {slug: [record for record in records if record.ts] for slug, records in found}
+        return {
+            it.device.slug: [record for record in it.implementations.get(implementation, ()) if record.ts]
+            for it in self.devices
+        }
 
 
 def counted(
@@ -104,8 +106,7 @@ def counted(
     ]
     if fronts is None:
         fronts = {PurePosixPath(notebook.path).stem: notebook.front for notebook in notebooks}
-    problems: list[RecordError] = []
-    sources: list[Source] = []
+    problems, sources = list[RecordError](), list[Source]()
     for notebook in notebooks:
         assert build
         sources += notebook_sources(root, build, notebook.path, problems.append)
@@ -122,11 +123,11 @@ def committed_sources(
     """Return the records of files of a project, a source for each; ``on_problem`` is called for lines that are none."""
     sources = []
     for path in files:
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        if owner_of(name):
+        where = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        if owner_of(where):
             records = read_committed(root, path, on_problem)
         else:  # any other data file
-            records = read_records(path, name, on_problem)
+            records = read_records(path, where, on_problem)
         front = (fronts or {}).get(path.stem)
         sources.append(Source(records=records, implementation=path.stem, front=front))
     return sources
@@ -204,21 +205,22 @@ def _cell_source(
 
 def whole_record(implementation: str, status: Status, reason: str, device: Device) -> Record:
     """Return a record without a workload and without a time, which holds for all workloads of a cell."""
-    failure = Failure(type=status.value, msg=reason or f"ended as {status.value}")
+    failure = Failure(type=status.value, msg=reason or f"ended with status {status.value}")
     return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
 
 
 def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:
     """Return the front matter of each implementation's notebook by id, with a title made from the id if it has none."""
-    found: dict[str, FrontMatter] = {}
+    fronts: dict[str, FrontMatter] = {}
     for source in sorted(sources, key=lambda source: source.front is None):
         front, own = source.front or FrontMatter(), {record.impl: record for record in source.records}
-        for name in own or filter(None, [source.implementation]):
-            tags = own[name].tags if own else {}
-            title = (front.title if len(own) < 2 else "") or title_from_name(tags.get(NAME_TAG, name))
+        for implementation in own or filter(None, [source.implementation]):
+            tags = own[implementation].tags if own else {}
+            title = front.title if len(own) < 2 else ""
+            title = title or title_from_name(tags.get(NAME_TAG, implementation))
             family = front.family or tags.get("family", "")
-            found.setdefault(name, msgspec.structs.replace(front, title=title, family=family))
-    return found
+            fronts.setdefault(implementation, msgspec.structs.replace(front, title=title, family=family))
+    return fronts
 
 
 def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
@@ -247,27 +249,26 @@ def counted_records(sources: Sequence[Source]) -> list[DeviceRecords]:
             if not replaced or ("" not in replaced and record.workload not in {"", *replaced})
         ]
         kept[key] = _of_one_origin(others + now[key])
-    known_fronts = implementations(sources)
+    fronts = implementations(sources)
     unmeasured = {source.unmeasured.slug for source in sources if source.unmeasured}
-    baselines = {name for name, front in known_fronts.items() if front.baseline}
-    names = sorted(known_fronts)
-    found = []
+    counting = []
     for slug, device in devices.items():
         here = {name: records for (on, name), records in kept.items() if on == slug}
-        if slug in unmeasured and not any(it.workload for some in here.values() for it in some):
+        if slug in unmeasured and not any(record.workload for records in here.values() for record in records):
             continue
         # The baseline counts twice, so that it is right where there is only one other.
-        counted = [*here.values(), *(here[name] for name in here.keys() & baselines)]
-        recorded = (dict.fromkeys((it.kind, it.name) for it in map(device_of, some)) for some in counted)
-        (kind, name), _ = Counter(chain.from_iterable(recorded)).most_common(1)[0]
+        claims = [*here.values(), *(records for name, records in here.items() if fronts[name].baseline)]
+        named = (dict.fromkeys((it.kind, it.name) for it in map(device_of, records)) for records in claims)
+        (kind, name), _ = Counter(chain.from_iterable(named)).most_common(1)[0]
         device = msgspec.structs.replace(device, kind=kind, name=name)
-        _reject_implausible(list(here.values()), counted, on_cpu=kind == "cpu")
-        made = {
-            name: here.get(name) or [_never_run(name, known_fronts[name].requires, device)] for name in names
+        _reject_implausible(list(here.values()), claims, on_cpu=kind == "cpu")
+        all_of = {
+            name: here.get(name) or [_never_run(name, fronts[name].requires, device)]
+            for name in sorted(fronts)
         }
-        found.append(DeviceRecords(device=device, implementations=made))
-    rows = {one.device.slug: -sum(map(len, one.implementations.values())) for one in found}
-    return sorted(found, key=lambda it: (it.device.kind == "cpu", rows[it.device.slug], it.device.slug))
+        counting.append(DeviceRecords(device=device, implementations=all_of))
+    counts = {it.device.slug: sum(map(len, it.implementations.values())) for it in counting}
+    return sorted(counting, key=lambda it: (it.device.kind == "cpu", -counts[it.device.slug], it.device.slug))
 
 
 def _never_run(name: str, needs: Sequence[str], device: Device) -> Record:
@@ -287,28 +288,28 @@ def _of_one_origin(records: list[Record]) -> list[Record]:
     loaded = [record for record in records if record.provenance.hub]
     if not loaded:
         return records
-    newest = is_source_build(max(loaded, key=lambda record: record.ts))
-    return [record for record in records if not record.provenance.hub or is_source_build(record) is newest]
+    latest = is_source_build(max(loaded, key=lambda record: record.ts))
+    return [record for record in records if not record.provenance.hub or is_source_build(record) is latest]
 
 
 def _reject_implausible(
-    implementations: list[list[Record]], counted: list[list[Record]], *, on_cpu: bool
+    implementations: list[list[Record]], claims: list[list[Record]], *, on_cpu: bool
 ) -> None:
     """Give correct records of a device whose time is impossible the status that says so.
 
-    What a process recorded of the device and of the work counts only as far as those of the other implementations agree
-    with it.
+    What a process recorded of the device and of the work counts only as far as those of the other implementations, in
+    ``claims``, agree with it.
     """
-    readings = grouped(reading for records in counted for reading in _readings(records).items())
+    readings = grouped(reading for records in claims for reading in _readings(records).items())
     common = {name: median_low(values) for name, values in readings.items()}
     works = grouped(
         claim
-        for records in counted
+        for records in claims
         for claim in {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
     )
     agreed = {
-        workload: max(claims, key=lambda it: (claims.count(it), it[0].bytes_moved, it[0].flops))
-        for workload, claims in works.items()
+        workload: max(claimed, key=lambda it: (claimed.count(it), it[0].bytes_moved, it[0].flops))
+        for workload, claimed in works.items()
     }
     null_ms, cache_bytes = common.get(_NULL, 0.0), int(common.get(_CACHE, 0))
     unknown: tuple[Work | None, str] = (None, "")
@@ -330,12 +331,12 @@ def _reject_implausible(
 
 def _readings(records: Sequence[Record]) -> dict[str, float]:
     """Return what an implementation recorded of a device: peaks, an empty kernel's milliseconds, and bytes of the cache."""
-    found = median_peaks(records)
+    readings = median_peaks(records)
     if empty := [it.sentinels["null"][0] for it in records if it.sentinels.get("null")]:
-        found[_NULL] = median(empty)
+        readings[_NULL] = median(empty)
     if sizes := [it.env.l2_bytes for it in records if it.env.l2_bytes]:
-        found[_CACHE] = max(sizes)
-    return found
+        readings[_CACHE] = max(sizes)
+    return readings
 
 
 def median_peaks(records: Iterable[Record]) -> dict[str, float]:

@@ -1,7 +1,4 @@
-"""What implementations change in a model, by level: from committed records to rows with a verdict. Times are milliseconds.
-
-What loads numpy or draws is imported when it is needed: a build without effects needs neither.
-"""
+"""What implementations change in a model, by level: from committed records to rows with a verdict. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -19,10 +16,14 @@ from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.codec import ignore, read_committed
 from kernels_bench_tools.records.committed import effect_part
 from kernels_bench_tools.records.device import Device
+from kernels_bench_tools.records.merging import median_of_known
 from kernels_bench_tools.records.model import MODEL_LEVEL, model_and_framework, phase_sizes
 from kernels_bench_tools.records.outcome import reason_of
 from kernels_bench_tools.records.record import Effect, Labelled, Part, Provenance, Record
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, Ratio
+from kernels_bench_tools.results.export import csv_text
+from kernels_bench_tools.results.processes import by_workload
+from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.text.numbers import milliseconds, size
 from kernels_bench_tools.text.tables import grouped
 
@@ -177,14 +178,10 @@ def read_effect(root: Path, path: Path) -> EffectSummary | None:
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
-    from kernels_bench_tools.results.processes import by_workload
-
     return [_row(processes) for processes in by_workload(timed)[0].values()]
 
 
 def _row(records: Sequence[Record]) -> EffectRow:
-    from kernels_bench_tools.results.speedup import speedup_over
-
     effects = [record.effect for record in records if record.effect is not None]
     baseline = [
         msgspec.structs.replace(record, lat_ms=effect.baseline, impl="")
@@ -215,14 +212,15 @@ def _row(records: Sequence[Record]) -> EffectRow:
 
 
 def _parts(effects: Sequence[Effect]) -> list[Part]:
-    merged = []
-    for same in grouped(
-        ((part.module, part.calls), part) for each in effects for part in each.parts
-    ).values():
-        alone = [part.alone_ms for part in same if part.alone_ms is not None]
-        of_all = {"ms": median(part.ms for part in same), "alone_ms": median(alone) if alone else None}
-        merged.append(msgspec.structs.replace(same[0], **of_all))
-    return merged
+    by_kernel = grouped(((part.module, part.calls), part) for effect in effects for part in effect.parts)
+    return [
+        msgspec.structs.replace(
+            parts[0],
+            ms=median(part.ms for part in parts),
+            alone_ms=median_of_known(part.alone_ms for part in parts),
+        )
+        for parts in by_kernel.values()
+    ]
 
 
 def verdict_of_effect(speedup: Ratio, predicted: float | None, noise: float, processes: int) -> EffectVerdict:
@@ -272,8 +270,6 @@ _COLUMNS: _Columns = {
 
 def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
     """Return a line for each row of effects; ``layers`` is empty where all of the model were measured."""
-    from kernels_bench_tools.results.export import csv_text
-
     rows = ((summary, row) for summary in summaries for row in summary.rows)
     lines = ([value(*both) for value in _COLUMNS.values()] for both in rows)
     return csv_text(list(_COLUMNS), lines).encode()
@@ -318,18 +314,17 @@ class DeviceEffects:
     @cached_property
     def phases(self) -> dict[str, list[tuple[EffectSummary, list[EffectRow]]]]:
         """The summaries with their rows by phase: passes over most tokens first, training last."""
-        found = grouped(
+        of_phase = grouped(
             (phase, (summary, rows)) for summary in self.summaries for phase, rows in summary.phases.items()
         )
-
-        sizes = {phase: phase_sizes(phase) for phase in found}
-        order = sorted(found, key=lambda it: (sizes[it].trains, -sizes[it].tokens, sizes[it].sequences))
-        return {phase: found[phase] for phase in order}
+        sizes = {phase: phase_sizes(phase) for phase in of_phase}
+        order = sorted(of_phase, key=lambda it: (sizes[it].trains, -sizes[it].tokens, sizes[it].sequences))
+        return {phase: of_phase[phase] for phase in order}
 
     @cached_property
     def breakdowns(self) -> dict[str, Breakdown]:
         """Where the time of each phase goes: of the whole model if that was measured, and the newest."""
-        found = {}
+        breakdowns = {}
         for phase, summaries in self.phases.items():
             known = [
                 (not rows[0].effect.layers, summary.measured, breakdown)
@@ -337,8 +332,8 @@ class DeviceEffects:
                 if (breakdown := breakdown_of(rows))
             ]
             if known:
-                found[phase] = max(known, key=lambda it: it[:2])[2]
-        return found
+                breakdowns[phase] = max(known, key=lambda it: it[:2])[2]
+        return breakdowns
 
     def best(self, phase: str) -> tuple[EffectSummary, EffectRow] | None:
         passes = [
@@ -355,5 +350,5 @@ class DeviceEffects:
 
 
 def effects_by_device(summaries: Iterable[EffectSummary]) -> list[DeviceEffects]:
-    found = grouped((summary.device.slug, summary) for summary in summaries)
-    return [DeviceEffects(own[0].device, own) for own in found.values()]
+    by_device = grouped((summary.device.slug, summary) for summary in summaries)
+    return [DeviceEffects(own[0].device, own) for own in by_device.values()]

@@ -83,28 +83,29 @@ def latency_csv(summary: Summary) -> str:
         for metric in csv_metrics()
     }
     columns = _FIRST | axes | _TIMES | metrics | _LAST
-    return csv_text([*columns], ([value(one) for value in columns.values()] for one in results_of([summary])))
+    return csv_text([*columns], ([value(it) for value in columns.values()] for it in results_of([summary])))
 
 
 def _passed(report: Report) -> Iterator[Result]:
     """Yield the correct times of a report."""
-    return (one for one in results_of(report.operators) if one.point.status is Status.OK and one.point.p50_ms)
+    return (it for it in results_of(report.operators) if it.point.status is Status.OK and it.point.p50_ms)
 
 
 def bencher_metrics(report: Report) -> dict[str, dict[str, dict[str, float]]]:
     """Return the times in Bencher's metric format, whose latencies are nanoseconds."""
-    found = {}
+    benchmarks = {}
     for operator, view, row, _, point in _passed(report):
-        values = {"value": point.p50_ms, "lower_value": point.ci_low_ms, "upper_value": point.ci_high_ms}
-        latency = {name: round(value * 1e6, 3) for name, value in values.items() if value is not None}
-        name = f"{operator}/{row.implementation} {point.workload} {view.device.slug}"
-        found[name] = {"latency": latency}
-    return found
+        ms = {"value": point.p50_ms, "lower_value": point.ci_low_ms, "upper_value": point.ci_high_ms}
+        latency = {end: round(time * 1e6, 3) for end, time in ms.items() if time is not None}
+        benchmarks[f"{operator}/{row.implementation} {point.workload} {view.device.slug}"] = {
+            "latency": latency
+        }
+    return benchmarks
 
 
 def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
     """Return the times in the format of PyTorch's benchmark database, a record for each."""
-    found = []
+    records = []
     for operator, view, row, workload, point in _passed(report):
         device, environment = view.device, row.environment
         about = {"device": device.slug, "workload": point.workload, "measured": point.measured}
@@ -112,7 +113,7 @@ def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
         gpu = {"gpu_info": device.name, "gpu_count": 1} if device.kind != "cpu" else {"cpu_info": device.name}
         versions = {"torch": environment.torch, "triton": environment.triton}
         benchmark = {"name": report.title, "mode": workload.mode or "fwd", "dtype": workload.dtype}
-        found.append(
+        records.append(
             {
                 "benchmark": {**benchmark, "extra_info": _texts({**about, **workload.axes})},
                 "model": {"name": operator, "type": "micro-benchmark", "backend": row.implementation},
@@ -122,10 +123,10 @@ def pytorch_metrics(report: Report) -> list[dict[str, Any]]:
                     "extra_info": _texts(ends),
                 },
                 "runners": [{"name": device.slug, "type": device.kind, **gpu}],
-                "dependencies": {name: {"version": one} for name, one in versions.items() if one},
+                "dependencies": {library: {"version": it} for library, it in versions.items() if it},
             }
         )
-    return found
+    return records
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
@@ -169,7 +170,7 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
     ranking = [["rank", "implementation", "speed-up", "passed", "status"]]
     if drawn := any(row.drawn for row in view.rows):
-        ranking[0][3:3] = ["random shapes: over\nthe fastest other", "worst", f"{GENERAL} or\nmore"]
+        ranking[0][3:3] = ["random shapes:\nvs fastest other", "worst", f"{GENERAL} or\nmore"]
     for row in view.rows:
         place = [MISSING if row.rank is None else str(row.rank), row.title, times_with_interval(row.gain)]
         if row.drawn:
@@ -196,18 +197,17 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
             lines.append([row.title, *(metric.print(point) for metric in metrics), notes])
         last = len(metrics) + 1
         right = {1, *range(3, last)}  # the speed-up and the notes can be wrapped
-        made = table(lines, right, max(width - 2, 0), optional=(4, 3, *range(5, last)))
-        blocks.append(f"{workload.name}\n{textwrap.indent(made, '  ')}")
+        text = table(lines, right, max(width - 2, 0), optional=(4, 3, *range(5, last)))
+        blocks.append(f"{workload.name}\n{textwrap.indent(text, '  ')}")
     return "\n\n".join(blocks) + "\n"
 
 
 def _few_processes(view: DeviceSummary) -> str:
     """Return that no row has a verdict because of its number of processes; empty if one has."""
     counts = {point.processes for row in view.rows for point in row.points if point.p50_ms is not None}
-    if len(counts) != 1 or not counts.isdisjoint(range(FEWEST_PROCESSES, max(counts) + 1)):
+    if len(counts) != 1 or max(counts) >= FEWEST_PROCESSES:
         return ""
-    (count,) = counts
-    return f", {plural(count, 'process', 'es')}: no verdict"
+    return f", {plural(max(counts), 'process', 'es')}: no verdict"
 
 
 def _outcome(status: Status, reason: str) -> str:

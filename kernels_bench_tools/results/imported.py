@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from statistics import fmean, pstdev
 from typing import Any
-
-import numpy as np
 
 from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
-from kernels_bench_tools.results.summary import Comparison, compare_records
+from kernels_bench_tools.results.summary import ComparedPoint, compare_records
+from kernels_bench_tools.stats import quantiles
 from kernels_bench_tools.text.tables import grouped
 
 FASTER_THAN = (0.0, 1.0, 2.0)
@@ -23,38 +24,40 @@ _TRACE_STATUS = {
 }
 
 
-def compare_problem(records: Sequence[Record]) -> Comparison:
+def _sides(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """Return the records of the candidate, and those of the reference."""
+    sides = grouped((record.impl == REFERENCE, record) for record in records)
+    return sides.get(False, []), sides.get(True, [])
+
+
+def compare_problem(records: Sequence[Record]) -> ComparedPoint:
     """Return how a candidate compares with the reference; its own failure if the reference has none."""
-    theirs = [record for record in records if record.impl == REFERENCE]
-    ours = [record for record in records if record.impl != REFERENCE]
+    ours, theirs = _sides(records)
     return compare_records(ours or theirs, theirs)[0]
 
 
-def scores(results: Iterable[tuple[str, Comparison]]) -> list[dict[str, Any]]:
+def scores(results: Iterable[tuple[str, ComparedPoint]]) -> list[dict[str, Any]]:
     """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
 
     Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
     """
-    found = []
-    for candidate, own in grouped(results).items():
-        correct = [one for one in own if one.status.passed]
-        speedups = [one.speedup for one in correct if one.status is Status.OK and one.speedup is not None]
-        fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(own) for p in FASTER_THAN if p}
-        fast = {"fast_0": len(correct) / len(own), **fast}
-        counts = {"problems": len(own), "correct": len(correct), "timed": len(speedups)}
-        found.append({"candidate": candidate, **counts, "fast": fast})
-    return found
+    by_candidate = []
+    for candidate, points in grouped(results).items():
+        correct = [point for point in points if point.status.passed]
+        speedups = [it.speedup for it in correct if it.status is Status.OK and it.speedup is not None]
+        fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(points) for p in FASTER_THAN if p}
+        fast = {"fast_0": len(correct) / len(points), **fast}
+        counts = {"problems": len(points), "correct": len(correct), "timed": len(speedups)}
+        by_candidate.append({"candidate": candidate, **counts, "fast": fast})
+    return by_candidate
 
 
 def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str, Any]:
     """Return what ``kernels benchmark`` writes, from the records of each workload; the reference's time is one field more."""
-    every = [record for found in records.values() for record in found]
+    every = [*chain.from_iterable(records.values())]
     results = []
-    for workload, found in sorted(records.items()):
-        ours, theirs = (
-            [one for one in found if (one.impl == REFERENCE) is of_reference and one.lat_ms]
-            for of_reference in (False, True)
-        )
+    for workload, of_workload in sorted(records.items()):
+        ours, theirs = _sides(record for record in of_workload if record.lat_ms)
         if not ours:
             continue
         timing = _timing(ours)
@@ -79,23 +82,24 @@ def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str
 
 
 def _timing(records: Sequence[Record]) -> dict[str, float]:
-    times = np.array([ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times])
-    low, high = np.percentile(times, [25, 75])
-    outside = (times < low - 1.5 * (high - low)) | (times > high + 1.5 * (high - low))
-    values = {"mean": times.mean(), "std": times.std(), "min": times.min(), "max": times.max()}
+    times = [ms for record in records if record.lat_ms for ms in record.lat_ms.raw_times]
+    low, high = quantiles(times, (0.25, 0.75))
+    reach = 1.5 * (high - low)
+    values = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
     values |= {"q1": low, "q3": high, "iqr": high - low}
     rounded = {f"{name}_ms": float(f"{value:.5g}") for name, value in values.items()}
-    return {**rounded, "outliers": int(outside.sum()), "iterations": len(times)}
+    outliers = sum(not low - reach <= time <= high + reach for time in times)
+    return {**rounded, "outliers": outliers, "iterations": len(times)}
 
 
 def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
     """Return the result as flashinfer-bench writes it; None if it is the reference that failed, or the time was disturbed."""
-    row, ours = compare_problem(records), [one for one in records if one.impl != REFERENCE]
+    row, (ours, _) = compare_problem(records), _sides(records)
     disturbed = row.status.passed and Status.DISTURBED in {row.status, row.baseline_status}
     if not request.workload or not ours or row.baseline_ms is None or disturbed:
         return None
     last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
-    errors = [one.absmax for one in ours if one.absmax is not None]
+    errors = [record.absmax for record in ours if record.absmax is not None]
     if row.status is Status.INCORRECT and not errors:
         status = "INCORRECT_SHAPE"
     libraries = {"torch": last.env.torch, "triton": last.env.triton, "cuda": last.env.cuda}
@@ -105,7 +109,7 @@ def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None
             "hardware": last.env.gpu or last.env.cpu or "CPU",
             "libs": {name: version for name, version in libraries.items() if version},
         },
-        "timestamp": next((one.ts for one in reversed(records) if one.ts), ""),
+        "timestamp": next((record.ts for record in reversed(records) if record.ts), ""),
         "log": f"{row.status.value}: {row.reason}" if row.reason else "",
     }
     if status in {"PASSED", "INCORRECT_NUMERICAL"}:

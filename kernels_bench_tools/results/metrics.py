@@ -291,7 +291,7 @@ HOST_SUBMIT = _beside(
 END_TO_END = _beside(
     *("e2e", "End to end", "End to End (ms)"),
     "The time from a call on an idle device until the device is done, caches warm: median over several processes, "
-    "with its 95 % interval. It contains the host's time to submit the call.",
+    "with its 95 % interval. It includes the host's time to submit the call.",
 )
 BACK_TO_BACK = _beside(
     *("back_to_back", "Back to back", "Back to Back (ms)"),
@@ -305,7 +305,7 @@ SUSTAINED = _beside(
 )
 ENERGY = Metric(
     *("joules", "Energy of a call", "J", "lower"),
-    from_record=lambda it: found.joules if (found := _timing(it, "sustained")) else None,
+    from_record=lambda it: timing.joules if (timing := _timing(it, "sustained")) else None,
     chart="joules",
     file=False,
     csv="Energy (J)",

@@ -14,17 +14,17 @@ from kernels_bench_tools.records.committed import record_files
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.summary import Summary
+from kernels_bench_tools.results.counted import counted
+from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.tables import grouped
 
 
 class _Stored(msgspec.Struct):
-    key: str
-    summary: Summary | None
+    """Summaries by operator, each with the key of what it was made from."""
 
-
-class _Summaries(msgspec.Struct):
-    operators: dict[str, _Stored] = {}
+    keys: dict[str, str] = {}
+    summaries: dict[str, Summary] = {}
 
 
 def missing_summaries(
@@ -35,32 +35,28 @@ def missing_summaries(
     Those whose files have not changed are read from the file ``stored``, which is written; ``program`` is the key of the
     code that makes them.
     """
-    before = (find_struct(stored, _Summaries) if stored else None) or _Summaries()
-    after = _Summaries({})
+    before = (find_struct(stored, _Stored) if stored else None) or _Stored()
+    after = _Stored()
     by_operator = grouped((operator_of(notebook.path), notebook) for notebook in build.notebooks)
     by_operator.pop("", None)
-    found = {}
     for operator, notebooks in by_operator.items():
         if not any("summary.json" in cell.artifacts for notebook in notebooks for cell in notebook.cells):
             measuring = [notebook for notebook in notebooks if is_implementation(notebook.path)]
             key = f"{program} {_key(root, operator, build.device, measuring)}"
-            known = before.operators.get(operator)
-            if known is None or known.key != key:
-                known = _Stored(key, _summary(root, operator, build))
-            after.operators[operator] = known
-            if known.summary and (known.summary.devices or known.summary.drawn):
-                found[operator] = known.summary
+            known = before.summaries.get(operator) if before.keys.get(operator) == key else None
+            after.keys[operator] = key
+            after.summaries[operator] = known or _summary(root, operator, build)
     if stored and after != before:
         write_struct(stored, after, sync=False, below=stored.parent)
-    return found
+    return {name: summary for name, summary in after.summaries.items() if summary.devices or summary.drawn}
 
 
 def _key(root: Path, operator: str, device: Device, notebooks: Sequence[NotebookRun]) -> str:
     """Return a digest of what a summary is made from: records by size and time, since there may be many."""
 
     def state(path: Path) -> tuple[str, int, int]:
-        found = path.lstat()  # a link may lead nowhere, and is refused where it is read
-        return str(path.relative_to(root)), found.st_size, found.st_mtime_ns
+        now = path.lstat()  # a link may lead nowhere, and is refused where it is read
+        return str(path.relative_to(root)), now.st_size, now.st_mtime_ns
 
     cells = [
         (
@@ -74,12 +70,6 @@ def _key(root: Path, operator: str, device: Device, notebooks: Sequence[Notebook
     return sha256(msgspec.json.encode(made)).hexdigest()
 
 
-def _summary(root: Path, operator: str, build: BuildRun) -> Summary | None:
-    # Loads numpy, which other builds do not need.
-    from kernels_bench_tools.results.counted import counted
-    from kernels_bench_tools.results.summary import summarize
-
-    found = counted(root, operator, build)
-    if not any(source.records for source in found.sources):
-        return None
-    return summarize(operator, title_from_name(operator.rpartition("/")[2]), found.sources)
+def _summary(root: Path, operator: str, build: BuildRun) -> Summary:
+    title = title_from_name(operator.rpartition("/")[2])
+    return summarize(operator, title, counted(root, operator, build).sources)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,6 @@ from kernels_bench_tools.records.model import (
     CONFIGS,
     DERIVED,
     RANKS,
-    Called,
     ModelTask,
     ModelTasks,
     Phase,
@@ -30,13 +29,10 @@ from kernels_bench_tools.records.model import (
     read_model_tasks,
 )
 from kernels_bench_tools.records.summary import Result, Summary
+from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice, choose_for_phase
 from kernels_bench_tools.results.export import Value, csv_text
+from kernels_bench_tools.results.history.causes import RowName
 from kernels_bench_tools.text.numbers import deviation
-
-if TYPE_CHECKING:
-    from kernels_bench_tools.results.choose import Measurements, Prediction, TaskChoice
-    from kernels_bench_tools.results.history.causes import RowName
-
 
 _CSV_COLUMNS = (
     *("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator"),
@@ -46,12 +42,10 @@ _CSV_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Call:
+class ModelCall:
     """Calls of one kernel, or of one block or layer, with the same shapes."""
 
     task: ModelTask
-    wanted: Called | None
-    """The workload with these shapes, without a name; None if no operator computes it."""
     operator: str
     """The operator that computes it, by its name in this package; empty if the report has none."""
     choices: Mapping[str, TaskChoice]
@@ -61,31 +55,28 @@ class Call:
 
     @property
     def sizes(self) -> str:
-        if self.wanted is None:
+        if self.task.workload is None:
             return ""
         texts = [
             name if value is True else f"{name} {value}"
-            for name, value in self.wanted.axes.items()
+            for name, value in self.task.workload.axes.items()
             if name != "function" and value is not False
         ]
-        return ", ".join(filter(None, [self.wanted.group, *texts]))
-
-    def baseline_ms(self, device: str) -> float:
-        return self.task.calls * (self.choices[device].baseline_ms or 0.0)
+        return ", ".join(filter(None, [self.task.workload.group, *texts]))
 
 
 @dataclass(frozen=True)
 class PhaseReport:
     phase: Phase
-    calls: Sequence[Call]
+    calls: Sequence[ModelCall]
     """Calls of kernels, those that take the baselines most time first."""
-    blocks: Sequence[Call]
+    blocks: Sequence[ModelCall]
     """Calls of modules of higher levels that an operator computes; their time contains that of kernels."""
     predictions: Mapping[str, Prediction]
     """What the fastest implementations give together, by the slug of the device."""
 
     @property
-    def every(self) -> list[Call]:
+    def every(self) -> list[ModelCall]:
         return [*self.calls, *self.blocks]
 
     def measured(self, device: str) -> int:
@@ -124,14 +115,14 @@ class ModelReport:
     @property
     def results(self) -> list[Result]:
         phases = (phase for split in self.splits.values() for phase in split)
-        return [found for phase in phases for call in phase.every for found in call.results.values()]
+        return [result for phase in phases for call in phase.every for result in call.results.values()]
 
     @cached_property
     def devices(self) -> list[Device]:
         """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
-        found = {result.view.device.slug: result.view.device for result in self.results}
+        devices = {result.view.device.slug: result.view.device for result in self.results}
         return sorted(
-            found.values(),
+            devices.values(),
             key=lambda device: (device.kind == "cpu", -self.measured_on(device.slug), device.slug),
         )
 
@@ -152,41 +143,30 @@ class ModelReport:
         return {task.module for phase in self.tasks.phases for task in phase.tasks}
 
     def _phase(self, phase: Phase) -> PhaseReport:
-        from kernels_bench_tools.results.choose import choose_for_phase  # loads numpy
-
-        found = {measurements.device: choose_for_phase(phase, measurements) for measurements in self.measured}
-        kernels = sorted((task for task in phase.tasks if task.level == 1), key=lambda task: -task.calls)
-        calls = self._calls(kernels, {slug: one.tasks for slug, one in found.items()})
-        blocks = self._calls(phase.blocks, {slug: one.blocks for slug, one in found.items()})
+        chosen = {on_device.device: choose_for_phase(phase, on_device) for on_device in self.measured}
+        calls = self._calls(phase.kernels, {slug: it.tasks for slug, it in chosen.items()})
+        blocks = self._calls(phase.blocks, {slug: it.blocks for slug, it in chosen.items()})
         return PhaseReport(
             phase,
-            sorted(calls, key=lambda call: -max(map(call.baseline_ms, call.choices), default=0.0)),
+            sorted(
+                calls, key=lambda call: -max((it.baselines_ms for it in call.choices.values()), default=0)
+            ),
             [call for call in blocks if call.operator],
-            {slug: one.prediction for slug, one in found.items() if one.prediction},
+            {slug: it.prediction for slug, it in chosen.items() if it.prediction},
         )
 
     def _calls(
-        self, tasks: Sequence[ModelTask], choices: Mapping[str, Sequence[TaskChoice]]
-    ) -> Iterator[Call]:
+        self, tasks: Iterable[ModelTask], choices: Mapping[str, Sequence[TaskChoice]]
+    ) -> Iterator[ModelCall]:
         for number, task in enumerate(tasks):
-            of_task = {slug: of_device[number] for slug, of_device in choices.items()}
-            results = {}
-            for one in self.measured:
-                if choice := of_task[one.device].choice:
-                    key = one.device, choice.view
-                    views = one.summaries[of_task[one.device].operator].devices
-                    view = next(view for view in views if (view.device.slug, view.key) == key)
-                    row = next(row for row in view.rows if row.implementation == choice.implementation)
-                    point = next(point for point in row.points if point.workload == choice.workload)
-                    about = next(about for about in view.workloads if about.name == choice.workload)
-                    results[one.device] = Result(choice.operator, view, row, about, point)
-            yield Call(
-                task,
-                task.workload,
-                task.operator if task.operator in self.operators else "",
-                of_task,
-                results,
-            )
+            results = {
+                on_device.device: result
+                for on_device in self.measured
+                if task.workload and (result := on_device.fastest(task.workload))
+            }
+            operator = task.operator if task.operator in self.operators else ""
+            of_task = {slug: of_tasks[number] for slug, of_tasks in choices.items()}
+            yield ModelCall(task, operator, of_task, results)
 
 
 @dataclass(frozen=True)
@@ -203,8 +183,6 @@ class Models:
     @cached_property
     def reports(self) -> Mapping[str, ModelReport]:
         """The models by their names; read only if a page that shows them is rendered."""
-        from kernels_bench_tools.results.choose import Measurements  # loads numpy
-
         summaries = {name: summary for name, summary in self.operators.items() if summary}
         slugs = dict.fromkeys(view.device.slug for summary in summaries.values() for view in summary.devices)
         measured = [Measurements(summaries, slug) for slug in slugs]
@@ -218,7 +196,7 @@ class Models:
             for key in self.keys
         }
 
-    def used_by(self, operator: str) -> Iterator[tuple[ModelReport, list[tuple[str, Call]]]]:
+    def used_by(self, operator: str) -> Iterator[tuple[ModelReport, list[tuple[str, ModelCall]]]]:
         """Yield the models that call what an operator computes, each with the phases and calls on one GPU."""
         for model in self.reports.values() if operator in self.operators else ():
             calls = [
@@ -251,32 +229,30 @@ def model_shares(
 
     Those of the model whose shape a row was measured for are first, then the largest share.
     """
-    from kernels_bench_tools.results.choose import Measurements, choose_for_phase  # loads numpy
-
-    found: dict[RowName, list[Share]] = {row: [] for row in differences}
+    shares: dict[RowName, list[Share]] = {row: [] for row in differences}
     devices = {row.device: Measurements(summaries, row.device) for row in differences}
     phases = [(key, phase) for key in model_keys(DERIVED) for phase in read_model_tasks(key).phases]
     for (key, phase), (device, measured) in product(phases, devices.items()):
         calls: Counter[RowName] = Counter()
         for task in phase.tasks:
             wanted = task.workload if task.level == 1 else None
-            equal = {one.workload.name for one in measured.all_equal(wanted)} if wanted else ()
+            equal = {it.workload.name for it in measured.all_equal(wanted)} if wanted else ()
             rows = [row for row in differences if (row.operator, row.device) == (task.operator, device)]
             calls.update({row: task.calls for row in rows if row.workload in equal})
         chosen = choose_for_phase(phase, measured) if calls else None
         if chosen and (whole := chosen.prediction):
             for row, count in calls.items():
                 ms = count * differences[row]
-                found[row].append(Share(key, phase.name, ms, ms / whole.ms))
-    for row, shares in found.items():
-        shares.sort(key=lambda one: (not row.workload.startswith(one.model), -abs(one.share)))
-    return found
+                shares[row].append(Share(key, phase.name, ms, ms / whole.ms))
+    for row, of_row in shares.items():
+        of_row.sort(key=lambda share: (not row.workload.startswith(share.model), -abs(share.share)))
+    return shares
 
 
 def calls_csv(model: ModelReport) -> bytes:
     """Return the calls of a model as CSV: a line for each device, or one without results."""
 
-    def lines(ranks: int, phase: PhaseReport, call: Call) -> Iterator[list[Value]]:
+    def lines(ranks: int, phase: PhaseReport, call: ModelCall) -> Iterator[list[Value]]:
         task = call.task
         about: list[Value] = [ranks, phase.phase.name, task.module, "; ".join(task.paths)]
         about += ["; ".join(task.inputs), task.calls, call.operator]
@@ -295,7 +271,7 @@ def calls_csv(model: ModelReport) -> bytes:
         for phase in phases
         for call in phase.calls
     )
-    return csv_text(_CSV_COLUMNS, (line for one in calls for line in lines(*one))).encode()
+    return csv_text(_CSV_COLUMNS, (line for call in calls for line in lines(*call))).encode()
 
 
 _LEVELS = Path(__file__).parents[1] / "models" / "baseline"
@@ -336,13 +312,13 @@ def model_imports(model: ModelReport) -> dict[Module, Sequence[Module]]:
     imports = imports_of_models()
     top = next((task.module for task in model.tasks.phases[0].tasks if "" in task.paths), "")
     left = [module for module in imports if module.class_name == top]
-    found: dict[Module, Sequence[Module]] = {}
+    used: dict[Module, Sequence[Module]] = {}
     while left:
         module = left.pop()
-        if module not in found:
-            found[module] = imports[module]
+        if module not in used:
+            used[module] = imports[module]
             left += imports[module]
-    return dict(sorted(found.items(), key=lambda item: (-item[0].level, item[0].class_name)))
+    return dict(sorted(used.items(), key=lambda item: (-item[0].level, item[0].class_name)))
 
 
 def imports_json(model: ModelReport) -> bytes:
@@ -353,7 +329,7 @@ def imports_json(model: ModelReport) -> bytes:
             "level": module.level,
             "class_name": module.class_name,
             "called": module.class_name in called,
-            "imports": [one.class_name for one in uses],
+            "imports": [it.class_name for it in uses],
         }
         for module, uses in model_imports(model).items()
     ]

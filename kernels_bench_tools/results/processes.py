@@ -11,17 +11,9 @@ import msgspec
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.merging import commonest, merge_fields
 from kernels_bench_tools.records.outcome import one_line, reason_of
-from kernels_bench_tools.records.record import (
-    Failure,
-    Flag,
-    Judged,
-    Latency,
-    Quantities,
-    Record,
-    Status,
-    Timer,
-)
+from kernels_bench_tools.records.record import Failure, Flag, Latency, Quantities, Record, Status, Timer
 from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
+from kernels_bench_tools.text.tables import grouped
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 
@@ -32,32 +24,26 @@ def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Rec
     A failure without a workload is also a record of each workload that its process did not measure and others did. Of a
     workload with records of several runs, those returned have the number of the others.
     """
-    latest: dict[tuple[str, int], Record] = {}
-    all_of: dict[str, list[Record]] = {}
-    whole: Record | None = None
-    failures: dict[int, Record] = {}
-    for record in records:
-        if not record.workload:
-            whole = record if whole is None or record.ts >= whole.ts else whole
-            failures[record.process] = record
-            continue
-        all_of.setdefault(record.workload, []).append(record)
-        known = latest.get((record.workload, record.process))
-        if known is None or record.ts >= known.ts:
-            latest[record.workload, record.process] = record
-    for name, measured in all_of.items():
-        for process, failure in failures.items():
-            if (name, process) not in latest and failure.ts >= measured[0].ts:
-                latest[name, process] = msgspec.structs.replace(failure, wl=measured[0].wl)
-    found: dict[str, list[Record]] = {name: [] for name in all_of}
-    for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
-        earlier = run_count(all_of[name]) - 1
-        found[name].append(
+    by_name = grouped((record.workload, record) for record in records)
+    failures = by_name.pop("", [])
+    processes: dict[str, list[Record]] = {}
+    for name, measured in by_name.items():
+        latest = {record.process: record for record in sorted(measured, key=_time)}
+        for failure in {failure.process: failure for failure in failures}.values():
+            if failure.process not in latest and failure.ts >= measured[0].ts:
+                latest[failure.process] = msgspec.structs.replace(failure, wl=measured[0].wl)
+        earlier = run_count(measured) - 1
+        processes[name] = [
             record
-            if earlier == record.earlier_runs
+            if record.earlier_runs == earlier
             else msgspec.structs.replace(record, earlier_runs=earlier)
-        )
-    return found, whole
+            for record in (latest[process] for process in sorted(latest))
+        ]
+    return processes, max(reversed(failures), key=_time, default=None)
+
+
+def _time(record: Record) -> str:
+    return record.ts
 
 
 def run_count(records: Iterable[Record]) -> int:
@@ -82,10 +68,10 @@ def estimate(records: Sequence[Record]) -> Estimate | None:
     if not records or len(latencies) < len(records):
         return None
     if len(latencies) > 1:
-        found = hierarchical_median([samples(latency) for latency in latencies])
+        time = hierarchical_median([samples(latency) for latency in latencies])
     else:
-        found = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
-    return widened(found, resolution(latencies) / found.value)
+        time = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
+    return widened(time, resolution(latencies) / time.value)
 
 
 def resolution(latencies: Iterable[Latency]) -> float:
@@ -113,7 +99,7 @@ def merge(records: Sequence[Record]) -> Record:
     busy = next((record for record in records if is_disturbed(record)), None)
     if busy is None or merged.outcome is not Status.OK:
         return merged
-    why = busy.tags.get("timer_note", "other programs used it")
+    why = busy.tags.get("timer_note", "other programs used the machine")
     failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle, with --rerun")
     return msgspec.structs.replace(merged, status=Status.DISTURBED, ok=False, err=failure)
 
@@ -142,10 +128,6 @@ def _merged(records: Sequence[Record]) -> Record:
     )
 
 
-def least_trusted(records: Iterable[Record]) -> Judged:
-    return max((record.judged for record in records), key=list(Judged).index, default=Judged.IN_PROCESS)
-
-
 def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
     """Return why the worst one failed, and in which processes where not in all."""
     if worst.outcome is Status.OK:
@@ -155,17 +137,17 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
     # Only the first process runs the edge cases.
     if len(alike) == len(records) or (worst.outcome.ran and alike == [1]):
         return worst.err or Failure(type=kind, msg=reason_of(worst))
-    which = "process " + " and ".join(map(str, alike))
+    which = f"process{'es' * (len(alike) > 1)} {' and '.join(map(str, alike))}"
     return Failure(type=kind, msg=f"{reason_of(worst)} ({which} of {len(records)})")
 
 
 def _latency(ran: Sequence[Record]) -> Latency:
     latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
-    found = estimate(ran)
-    low, high = found.ends if found else (None, None)
+    time = estimate(ran)
+    low, high = time.ends if time else (None, None)
     return merge_fields(
         latencies,
-        p50=found.value if found else median(latency.p50 for latency in latencies),
+        p50=time.value if time else median(latency.p50 for latency in latencies),
         ci_low=low,
         ci_high=high,
         confidence=CONFIDENCE if low else None,
@@ -181,8 +163,8 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
         if len(timings) > 1:
             medians = [timing.p50 for timing in timings]
             # A clock that did not advance leaves no interval.
-            found = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
-            low, high = found.ends if found else (None, None)
+            time = hierarchical_median([[each] for each in medians]) if min(medians) > 0 else None
+            low, high = time.ends if time else (None, None)
             merged[name] = merge_fields(timings, p50=median(medians), ci_low=low, ci_high=high)
         elif timings:
             merged[name] = timings[0]
@@ -191,11 +173,11 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
 
 def limitation_of(records: Iterable[Record]) -> str:
     """Return in one line which edge cases an implementation refused in any process; empty for none."""
-    found = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
-    names = dict.fromkeys(str(name) for corr in found for name in corr["refused"])
-    if not names:
+    checks = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
+    cases = dict.fromkeys(str(case) for check in checks for case in check["refused"])
+    if not cases:
         return ""
-    why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
+    why = next((str(check["refusal"]) for check in checks if check.get("refusal")), "")
     # Earlier records have this package's own exception there.
     why = why.removeprefix("CallError: ").removesuffix(": ")
-    return one_line(f"refuses {', '.join(names)}" + (f" ({why})" if why else ""))
+    return one_line(f"refuses {', '.join(cases)}" + (f" ({why})" if why else ""))

@@ -19,7 +19,7 @@ from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Ratio, Verdict
 from kernels_bench_tools.results.processes import estimate, is_disturbed, resolution, samples
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_interval, ratio_of, verdict_of, widened
+from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
 
 SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
 """Largest difference between the readings of two sides on a GPU: medians over their processes of the sentinel before
@@ -57,24 +57,22 @@ def speedup_over(candidate: Sequence[Record], baseline: Sequence[Record]) -> Rat
         ratio = ratio_of(theirs, ours)
         if on_cpu or not ratio.known:
             return Ratio(value=ratio.value, verdict=Verdict.SEPARATE)
-        # On GPUs the interval contains what runs differ by.
-        low, high = ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE)
-        return Ratio.of(Estimate(ratio.value, low, high), Verdict.SEPARATE)
-    if len(candidate) > 1 and [record.process for record in candidate] == [
-        record.process for record in baseline
-    ]:
-        groups = (
-            [samples(record.lat_ms) for record in side if record.lat_ms] for side in (baseline, candidate)
-        )
-        ratio = ratio_interval(*groups)
-    else:
-        ratio = ratio_of(theirs, ours)
+        return Ratio.of(across_runs(ratio), Verdict.SEPARATE)
+    ratio, numbers = ratio_of(theirs, ours), [record.process for record in candidate]
+    if len(candidate) > 1 and numbers == [record.process for record in baseline]:
+        sides = (baseline, candidate)
+        ratio = ratio_interval(*([samples(it.lat_ms) for it in side if it.lat_ms] for side in sides))
     half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
     # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
-    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if on_cpu else 1.0)
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, on_cpu=on_cpu)
     return Ratio.of(ratio, verdict)
+
+
+def across_runs(ratio: Estimate) -> Estimate:
+    """Return a ratio of two runs on GPUs with an interval that contains what runs differ by."""
+    return Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
 
 
 def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
@@ -94,26 +92,26 @@ def _on_cpu(records: Sequence[Record]) -> bool:
 
 def readings(records: Sequence[Record]) -> dict[str, float]:
     """Return sentinels and peaks, each its median over the processes; the null kernel varies by the timer's tick."""
-    found: dict[str, list[float]] = defaultdict(list)
+    of_all: dict[str, list[float]] = defaultdict(list)
     for record in records:
-        for name, times in record.sentinels.items():
+        for kernel, times in record.sentinels.items():
             # That after the workloads depends on what they were.
-            if name != "null" and times and times[0] > 0:
-                found[f"sentinel {name}"].append(times[0])
-        for name, value in record.ceilings.items():
-            if value > 0:
-                found[f"peak {name}"].append(value)
-    return {name: median(values) for name, values in found.items()}
+            if kernel != "null" and times and times[0] > 0:
+                of_all[f"sentinel {kernel}"].append(times[0])
+        for peak, rate in record.ceilings.items():
+            if rate > 0:
+                of_all[f"peak {peak}"].append(rate)
+    return {reading: median(values) for reading, values in of_all.items()}
 
 
 def apart(ours: Mapping[str, float], theirs: Mapping[str, float], *, on_cpu: bool) -> dict[str, float]:
     """Return the readings of two sides that differ too much for the same device, each as theirs over ours, minus 1."""
-    found = {}
-    for name in [name for name in ours if name in theirs]:
-        limit = SAME_SPEED_CPU if on_cpu else SAME_MATMUL if "matmul" in name else SAME_SPEED
-        if abs(log(ours[name]) - log(theirs[name])) > limit:
-            found[name] = theirs[name] / ours[name] - 1
-    return found
+    differences = {}
+    for reading in [reading for reading in ours if reading in theirs]:
+        limit = SAME_SPEED_CPU if on_cpu else SAME_MATMUL if "matmul" in reading else SAME_SPEED
+        if abs(log(ours[reading]) - log(theirs[reading])) > limit:
+            differences[reading] = theirs[reading] / ours[reading] - 1
+    return differences
 
 
 def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) -> float:

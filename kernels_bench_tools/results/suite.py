@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import RecordError, SuiteError
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.file_io import read_file, read_struct, write_atomically, write_struct
 from kernels_bench_tools.records.record import Regime, Status
-from kernels_bench_tools.records.summary import DeviceSummary, Point, Row, Summary, Verdict
+from kernels_bench_tools.records.summary import DeviceSummary, Summary, Verdict
 from kernels_bench_tools.results.combine import read_needs
 from kernels_bench_tools.results.export import csv_text, markdown_table
 from kernels_bench_tools.text.numbers import MISSING, milliseconds, quantity, times_with_interval
@@ -113,15 +113,15 @@ def report_suite(definition: str) -> SuiteReport:
 
 def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> SuiteReport:
     """Return the suite's rows on each device that has a record of it, in the order of the summaries' devices."""
-    known = {summary.operator: summary for summary in summaries}
+    by_operator = {summary.operator: summary for summary in summaries}
     views: dict[str, dict[tuple[str, str], DeviceSummary]] = {}
     for operator in suite.operators:
-        for view in known[operator].devices if operator in known else ():
-            sets = {found for found, _ in suite.rows_by_set(view.device.kind)}
+        for view in by_operator[operator].devices if operator in by_operator else ():
+            sets = {workload_set for workload_set, _ in suite.rows_by_set(view.device.kind)}
             for workload in view.workloads:
                 if workload.set in sets and not workload.mode:
                     views.setdefault(view.device.slug, {})[operator, workload.name] = view
-    rows = [row for places in views.values() for row in _device_rows(suite, places)]
+    rows = [row for on_device in views.values() for row in _device_rows(suite, on_device)]
     return SuiteReport(name=name, title=suite.title, rows=rows)
 
 
@@ -133,18 +133,18 @@ def _device_rows(suite: Suite, views: dict[tuple[str, str], DeviceSummary]) -> I
         if number == 0 or any((kernel.operator, kernel.workload) in views for kernel in kernels):
             for kernel in kernels:
                 view = views.get((kernel.operator, kernel.workload))
-                found = _figures(suite.ours, kernel.workload, view) if view else {"Reason": NOT_MEASURED}
-                about = (kernel.name, device.name, kernel.operator, kernel.workload, "GB/s")
-                names = ("Kernel", "Device", "Operator", "Workload", "Metric")
-                yield dict.fromkeys(_COLUMNS) | dict(zip(names, about, strict=True)) | found
+                figures = _figures(suite.ours, kernel.workload, view) if view else {"Reason": NOT_MEASURED}
+                about = {"Kernel": kernel.name, "Device": device.name, "Operator": kernel.operator}
+                about |= {"Workload": kernel.workload, "Metric": "GB/s"}
+                yield dict.fromkeys(_COLUMNS) | about | figures
 
 
 def _figures(family: str, workload: str, view: DeviceSummary) -> SuiteRow:
     """Return the fastest correct implementations of the family, and of the others, beside the baseline."""
-    index = [one.name for one in view.workloads].index(workload)
+    number = [it.name for it in view.workloads].index(workload)
     # The fastest of those that are correct, or else the first.
     measured = sorted(
-        ((each, each.points[index]) for each in view.rows),
+        ((row, row.points[number]) for row in view.rows),
         key=lambda it: (it[1].status is not Status.OK, it[1].p50_ms or 0.0),
     )
     ours = next((pair for pair in measured if pair[0].family == family), None)
@@ -152,35 +152,28 @@ def _figures(family: str, workload: str, view: DeviceSummary) -> SuiteRow:
     best = next((pair for pair in measured if pair[0].family != family and pair[1].status is Status.OK), None)
     bound = next((point for _, point in filter(None, (ours, base, best)) if point.regime is not None), None)
     in_flops = bool(bound and bound.regime is Regime.COMPUTE and bound.tflop_per_s is not None)
-
-    def figures(side: str, title: str, pair: tuple[Row, Point] | None) -> SuiteRow:
-        if pair is None or pair[1].status is not Status.OK:
-            return {title: pair[0].title if pair else None}
-        rate = pair[1].tflop_per_s if in_flops else pair[1].gb_per_s
-        return {title: pair[0].title, f"{side} Latency (ms)": pair[1].p50_ms, f"{side} Perf": rate}
-
-    found = {**figures("Our", "Ours", ours), **figures("Base", "Base", base)}
-    found |= {"Metric": "TFLOP/s" if in_flops else "GB/s"}
+    figures: SuiteRow = {"Metric": "TFLOP/s" if in_flops else "GB/s"}
+    for side, title, pair in (("Our", "Ours", ours), ("Base", "Base", base)):
+        figures[title] = pair and pair[0].title
+        if pair and pair[1].status is Status.OK:
+            figures[f"{side} Latency (ms)"] = pair[1].p50_ms
+            figures[f"{side} Perf"] = pair[1].tflop_per_s if in_flops else pair[1].gb_per_s
     if best:
-        found |= {"Best Other": best[0].title, "Best Other (ms)": best[1].p50_ms}
+        figures |= {"Best Other": best[0].title, "Best Other (ms)": best[1].p50_ms}
     if ours is None:
-        return {**found, "Reason": f"no implementation of the family {family!r} was measured"}
+        return {**figures, "Reason": f"no implementation of the family {family!r} was measured"}
     point = ours[1]
-    found["Status"] = point.status
+    figures["Status"] = point.status
     if point.status is Status.OK:
-        found |= {"Of Ceiling": point.fraction, "Ceiling": point.ceiling}
+        figures |= {"Of Ceiling": point.fraction, "Ceiling": point.ceiling}
     if base and point.speedup is not None:
-        ends = {
-            "Speedup": point.speedup,
-            "Speedup Low": point.speedup_low,
-            "Speedup High": point.speedup_high,
-        }
-        verdict = None if point.verdict is Verdict.NONE else point.verdict
-        return {**found, **ends, "Verdict": verdict, "Processes": min(point.processes, base[1].processes)}
+        figures |= {"Speedup": point.speedup, "Speedup Low": point.speedup_low}
+        figures |= {"Speedup High": point.speedup_high, "Processes": min(point.processes, base[1].processes)}
+        return figures | {"Verdict": None if point.verdict is Verdict.NONE else point.verdict}
     failed = base if point.status is Status.OK else ours
     why = f", {failed[1].reason}" if failed and failed[1].reason else ""
     reason = f"{failed[0].title}: {failed[1].status.label}{why}" if failed else "no baseline passed"
-    return {**found, "Reason": reason}
+    return {**figures, "Reason": reason}
 
 
 def _texts(it: SuiteRow) -> list[str]:
@@ -213,9 +206,9 @@ def report_text(report: SuiteReport, width: int = 0) -> str:
     right = {at for at, title in enumerate(_SHOWN) if title not in _LEFT}
     blocks = []
     for device, lines in _by_device(report).items():
-        made = table([[*_SHOWN, ""], *lines], right, width, optional=(*range(9, 3, -1), 3))
-        rule = "=" * (width or len(made.partition("\n")[0]))
-        blocks.append(f"{rule}\n FINAL BENCHMARK REPORT · {device}\n{rule}\n{made}\n{rule}\n")
+        text = table([[*_SHOWN, ""], *lines], right, width, optional=(*range(9, 3, -1), 3))
+        rule = "=" * (width or len(text.partition("\n")[0]))
+        blocks.append(f"{rule}\n FINAL BENCHMARK REPORT · {device}\n{rule}\n{text}\n{rule}\n")
     return "\n".join(blocks)
 
 

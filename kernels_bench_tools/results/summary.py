@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from math import inf
 from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.estimate import Estimate, geometric_mean, geometric_mean_interval
+from kernels_bench_tools.estimate import geometric_mean, geometric_mean_interval
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record import Environment, Failure, Flag, Judged, Provenance, Record, Status
+from kernels_bench_tools.records.record import Failure, Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     GENERAL,
@@ -29,7 +29,7 @@ from kernels_bench_tools.records.summary import (
 )
 from kernels_bench_tools.results.counted import Source, counted_records, implementations, median_peaks
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
-from kernels_bench_tools.results.processes import by_workload, estimate, least_trusted, limitation_of, merge
+from kernels_bench_tools.results.processes import by_workload, estimate, limitation_of, merge
 from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.views import (
     DRAWN,
@@ -41,7 +41,7 @@ from kernels_bench_tools.results.views import (
     view_of,
     workload_summary,
 )
-from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.text.names import make_unique, series_slug
 from kernels_bench_tools.text.tables import grouped
 
@@ -64,19 +64,18 @@ def view_records(implementation: str, records: Sequence[Record], view: View | No
     """Return an implementation's records of one view, or of all, with the processes of each workload merged."""
     here = [record for record in records if not record.workload or view in (None, view_of(record.wl))]
     processes, whole = by_workload(here)
-    merged = {workload: merge(found) for workload, found in processes.items()}
+    merged = {workload: merge(of_workload) for workload, of_workload in processes.items()}
     return ViewRecords(implementation=implementation, processes=processes, records=merged, whole=whole)
 
 
-def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> ViewRecords:
+def of_workloads(candidate: ViewRecords, workloads: Iterable[WorkloadSummary]) -> ViewRecords:
     """Return the records, without the times of those whose axes or type are not those of the workload of their name."""
-    known = {workload.name: workload for workload in workloads}
-    records, processes = dict(found.records), dict(found.processes)
-    for name, measured in found.processes.items():
-        if records[name].outcome is not Status.OK:
-            continue
-        what = next(filter(None, (_difference(record, known.get(name)) for record in measured)), "")
-        if what:
+    expected = {workload.name: workload for workload in workloads}
+    records, processes = dict(candidate.records), dict(candidate.processes)
+    for name, measured in candidate.processes.items():
+        differences = (_difference(record, expected[name]) for record in measured if name in expected)
+        what = next(filter(None, differences), "")
+        if what and records[name].outcome is Status.OK:
             records[name] = msgspec.structs.replace(
                 records[name],
                 status=Status.INVALID,
@@ -87,34 +86,24 @@ def of_workloads(found: ViewRecords, workloads: Iterable[WorkloadSummary]) -> Vi
                 roofline=None,
             )
             processes[name] = [records[name]]
-    return msgspec.structs.replace(found, records=records, processes=processes)
+    return msgspec.structs.replace(candidate, records=records, processes=processes)
 
 
-def _difference(record: Record, workload: WorkloadSummary | None) -> str:
+def _difference(record: Record, workload: WorkloadSummary) -> str:
     """Return how a record's workload differs from the one of its name; what either does not say is no difference."""
-    if workload is None:
-        return ""
-    own = workload_summary(record.wl)
-    pairs: dict[str, tuple[object, object]] = {
-        "dtype": (own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch."))
-    }
+    own, pairs = workload_summary(record.wl), dict[str, tuple[object, object]]()
+    if own.dtype and workload.dtype:
+        pairs["dtype"] = own.dtype.removeprefix("torch."), workload.dtype.removeprefix("torch.")
     if own.axes and workload.axes:
-        names = [*workload.axes, *(name for name in own.axes if name not in workload.axes)]
-        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in names}
+        pairs |= {name: (own.axes.get(name), workload.axes.get(name)) for name in workload.axes | own.axes}
     differing = [
-        f"{name}={_word(ours)}, expected {_word(theirs)}"
-        for name, (ours, theirs) in pairs.items()
-        if ours != theirs and (name != "dtype" or (ours and theirs))
+        f"{name}={ours!r}, expected {theirs!r}" for name, (ours, theirs) in pairs.items() if ours != theirs
     ]
     return f"workload {workload.name} differs: {'; '.join(differing)}" if differing else ""
 
 
-def _word(value: object) -> str:
-    return "none" if value is None else str(value)
-
-
 def make_row(
-    found: ViewRecords,
+    candidate: ViewRecords,
     front: FrontMatter,
     device: Device,
     key: str,
@@ -122,53 +111,51 @@ def make_row(
     baseline: ViewRecords | None,
 ) -> Row:
     """Return the row of an implementation in the view with this key, without its rank."""
-    points = [_point(workload.name, found, baseline) for workload in workloads]
-    speedups = [point.gain for point in points if point.gain]
-    speedup = geometric_mean_interval(speedups) if speedups else None
-    low, high = speedup.ends if speedup else (None, None)
-    known = [*found.records.values(), *([found.whole] if found.whole else [])]
-    origin = next((record for record in known if record.outcome.ran), known[0] if known else None)
-    others = sorted(
-        (point for point in points if point.status is not Status.OK), key=lambda it: it.status.passed
-    )
-    failed = next(iter(others), None)
-    if failed or points:
-        status, reason = (failed.status, failed.reason) if failed else (Status.OK, "")
-    elif found.whole and found.whole.outcome is not Status.OK:
-        status, reason = found.whole.outcome, reason_of(found.whole)
-    else:
-        status, reason = Status.INVALID, "no record of any workload"
+    points = [_point(workload.name, candidate, baseline) for workload in workloads]
+    gains = [point.gain for point in points if point.gain]
+    overall = geometric_mean_interval(gains) if gains else None
+    speedup, low, high = (overall.value, *overall.ends) if overall else (None, None, None)
+    known = [*candidate.records.values(), candidate.whole or Record(ts="", run="", impl="")]
+    origin = next((record for record in known if record.outcome.ran), known[0])
+    status, reason = Status.OK, ""
+    if failed := [point for point in points if point.status is not Status.OK]:
+        first = min(failed, key=lambda point: point.status.passed)
+        status, reason = first.status, first.reason
+    elif not points:  # of a view without workloads, in which each has a record that says why
+        assert candidate.whole
+        status, reason = candidate.whole.outcome, reason_of(candidate.whole)
+    trust = (record.judged for record in candidate.records.values())
     return Row(
-        implementation=found.implementation,
-        slug="-".join(filter(None, (series_slug(found.implementation, device.slug), key))),
+        implementation=candidate.implementation,
+        slug="-".join(filter(None, (series_slug(candidate.implementation, device.slug), key))),
         title=front.title,
         description=front.description,
         family=front.family,
-        baseline=front.baseline if baseline is None else found is baseline,
+        baseline=front.baseline if baseline is None else candidate is baseline,
         status=status,
         reason=reason,
         passed=sum(point.status.passed for point in points),
         total=len(points),
-        speedup=speedup.value if speedup else None,
+        speedup=speedup,
         speedup_low=low,
         speedup_high=high,
-        speedup_workloads=len(speedups),
-        trust=origin.trust if origin else "",
-        judged=least_trusted(record for records in found.processes.values() for record in records),
+        speedup_workloads=len(gains),
+        trust=origin.trust,
+        judged=max(trust, key=lambda judged: judged.place, default=Judged.IN_PROCESS),
         points=points,
-        environment=origin.env if origin else Environment(),
-        provenance=origin.provenance if origin else Provenance(),
-        tags=origin.tags if origin else {},
+        environment=origin.env,
+        provenance=origin.provenance,
+        tags=origin.tags,
     )
 
 
-def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> Point:
-    record = found.records.get(workload, found.whole)
+def _point(workload: str, candidate: ViewRecords, baseline: ViewRecords | None) -> Point:
+    record = candidate.records.get(workload, candidate.whole)
     if record is None:
         return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
-    records = found.processes.get(workload, [])
-    other = baseline.processes.get(workload, []) if baseline is not None else []
-    speedup, processes, latency = speedup_over(records, other), max(len(records), 1), record.lat_ms
+    records = candidate.processes.get(workload, [])
+    speedup = speedup_over(records, baseline.processes.get(workload, []) if baseline else [])
+    processes, latency = max(len(records), 1), record.lat_ms
     outlying = latency is not None and (latency.mean or 0.0) > latency.p50 * (1 + _OUTLYING)
     point = Point(
         workload=workload,
@@ -194,14 +181,14 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         # A record merged from several processes has the interval over them; of one process it may have to be computed.
         point.ci_low_ms, point.ci_high_ms = latency.ci_low, latency.ci_high
         if processes == 1:
-            known = estimate([record])
-            point.ci_low_ms, point.ci_high_ms = known.ends if known else (None, None)
+            time = estimate([record])
+            point.ci_low_ms, point.ci_high_ms = time.ends if time else (None, None)
         point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
     return point
 
 
-class Comparison(Point, kw_only=True):
-    """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
+class ComparedPoint(Point, kw_only=True):
+    """A candidate on one workload, compared with its baseline, as ``kbt run`` prints it."""
 
     baseline_ms: float | None = None
     """Median of the baseline; None if it did not pass this workload."""
@@ -209,33 +196,33 @@ class Comparison(Point, kw_only=True):
     """Status of the baseline's record; ``absent`` if there is none."""
 
 
-def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
-    """Return a row for each workload, in the order of the candidate's records.
+def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[ComparedPoint]:
+    """Return a point for each workload, in the order of the candidate's records.
 
     A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
     that only the baseline has are left out.
     """
     ours, theirs = view_records("", records), view_records("", baseline)
     ours = of_workloads(ours, [workload_summary(record.wl) for record in theirs.records.values()])
-    names = list(ours.processes)
+    workloads = list(ours.processes)
     if ours.whole is not None:
-        names += [name for name in theirs.processes if name not in names]
-    rows = []
-    for name in names or [""] * (ours.whole is not None):
-        other = theirs.records.get(name)
-        row = Comparison(**msgspec.structs.asdict(_point(name, ours, theirs)))
-        row.baseline_status = other.outcome if other else Status.ABSENT
-        row.baseline_ms = other.lat_ms.p50 if other and other.lat_ms and other.outcome.passed else None
-        rows.append(row)
-    return rows
+        workloads = list(ours.processes | theirs.processes) or [""]
+    points = []
+    for workload in workloads:
+        other = theirs.records.get(workload)
+        point = ComparedPoint(**msgspec.structs.asdict(_point(workload, ours, theirs)))
+        point.baseline_status = other.outcome if other else Status.ABSENT
+        point.baseline_ms = other.lat_ms.p50 if other and other.lat_ms and other.outcome.passed else None
+        points.append(point)
+    return points
 
 
 _OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
 
 
-def pairs_of(device: Device, found: Sequence[ViewRecords], rows: Sequence[Row]) -> list[Pair]:
+def pairs_of(device: Device, candidates: Sequence[ViewRecords], rows: Sequence[Row]) -> list[Pair]:
     """Return each two rows with a time, in the order of the rows."""
-    records = {one.implementation: one for one in found}
+    records = {candidate.implementation: candidate for candidate in candidates}
     measured = [row for row in rows if any(point.p50_ms is not None for point in row.points)]
     return [
         _pair(device, row, over, records[row.implementation], records[over.implementation])
@@ -250,30 +237,31 @@ def reversed_pair(pair: Pair) -> Pair:
 
 
 def _inverse(ratio: Ratio) -> Ratio:
-    value, low, high = (None if one is None else 1 / one for one in (ratio.value, ratio.high, ratio.low))
+    value, low, high = (end and 1 / end for end in (ratio.value, ratio.high, ratio.low))
     verdict = _OPPOSITE.get(ratio.verdict, ratio.verdict)
     return msgspec.structs.replace(ratio, value=value, low=low, high=high, verdict=verdict)
 
 
 def _pair(device: Device, row: Row, over: Row, ours: ViewRecords, theirs: ViewRecords) -> Pair:
-    ratios = [_ratio(one, other, ours, theirs) for one, other in zip(row.points, over.points, strict=True)]
-    known = [ratio for ratio in ratios if ratio.value is not None]
+    ratios = [
+        _ratio(point, other, ours, theirs) for point, other in zip(row.points, over.points, strict=True)
+    ]
     overall = Ratio()
-    if known:
-        mean = geometric_mean_interval([Estimate.of(one.value or 0.0, one.low, one.high) for one in known])
-        separate = any(one.separate for one in known)
-        if any(one.verdict is Verdict.FEW_PROCESSES for one in known):
+    if gains := [gain for ratio in ratios if (gain := ratio.gain)]:
+        mean = geometric_mean_interval(gains)
+        verdicts = {ratio.verdict for ratio in ratios}
+        if Verdict.FEW_PROCESSES in verdicts:
             verdict = Verdict.FEW_PROCESSES
-        elif not mean.known and any(one.verdict is Verdict.SEPARATE for one in known):
+        elif not mean.known and Verdict.SEPARATE in verdicts:
             verdict = Verdict.SEPARATE
         else:
-            verdict = verdict_of(mean, CPU_STRETCH if device.kind == "cpu" else 1.0)
-        overall = Ratio.of(mean, verdict, separate=separate)
+            verdict = verdict_of(mean, on_cpu=device.kind == "cpu")
+        overall = Ratio.of(mean, verdict, separate=any(ratio.separate for ratio in ratios))
     return Pair(implementation=row.implementation, over=over.implementation, ratios=ratios, overall=overall)
 
 
 def _ratio(point: Point, over: Point, ours: ViewRecords, theirs: ViewRecords) -> Ratio:
-    direct = speedup_over(*(one.processes.get(point.workload, []) for one in (ours, theirs)))
+    direct = speedup_over(*(side.processes.get(point.workload, []) for side in (ours, theirs)))
     if direct.verdict is not Verdict.SEPARATE or direct.value is None:
         return direct
     # Measured at different times: the baseline is what both were compared with.
@@ -292,34 +280,33 @@ def summarize(operator: str, title: str, sources: Sequence[Source], *, pairs: bo
     Every implementation has a row on every device. It is in the views that it has records in. A record without a
     workload puts it into every view of the groups that it has records of anywhere.
     """
-    known, devices = implementations(sources), counted_records(sources)
+    fronts, devices = implementations(sources), counted_records(sources)
     by_name = grouped(
         (name, record)
-        for found in sorted(devices, key=lambda found: found.device.slug)
-        for name, records in found.implementations.items()
+        for on_device in sorted(devices, key=lambda it: it.device.slug)
+        for name, records in on_device.implementations.items()
         for record in records
     )
-    groups = {name: list(dict.fromkeys(view.group for view in _views(by_name[name]))) for name in by_name}
-    made: list[DeviceSummary] = []
-    drawn: list[DeviceSummary] = []
-    for found in devices:
-        here = found.implementations
-        own = {name: list(dict.fromkeys(view.group for view in _views(here[name]))) for name in here}
+    groups = {name: _groups(records) for name, records in by_name.items()}
+    ranked_views: list[DeviceSummary] = []
+    drawn_views: list[DeviceSummary] = []
+    for on_device in devices:
+        here = on_device.implementations
         # Of this device alone, or what was measured on another one would change the headline of this one.
-        order = group_order(own.values())
+        order = group_order(map(_groups, here.values()))
         measured = {view for records in here.values() for view in _views(records)}
         shown = {name: _views_of(records, groups[name], measured) for name, records in here.items()}
         views = {
             view: [view_records(name, here[name], view) for name in here if view in shown[name]]
             for view in in_view_order(set().union(*shown.values()), order)
         }
-        usual = {view: records for view, records in views.items() if view.set != DRAWN}
-        made += _device_views(found.device, usual, known, pairs)
-        others = {view: records for view, records in views.items() if view.set == DRAWN}
-        drawn += _device_views(found.device, others, known, pairs=False)
-    _make_slugs_unique(made + drawn)
-    _compare_drawn(made, drawn)
-    return Summary(operator=operator, title=title, devices=made, drawn=drawn)
+        usual = {view: candidates for view, candidates in views.items() if view.set != DRAWN}
+        drawn = {view: candidates for view, candidates in views.items() if view.set == DRAWN}
+        ranked_views += _device_views(on_device.device, usual, fronts, pairs)
+        drawn_views += _device_views(on_device.device, drawn, fronts, pairs=False)
+    _make_slugs_unique(ranked_views + drawn_views)
+    _compare_drawn(ranked_views, drawn_views)
+    return Summary(operator=operator, title=title, devices=ranked_views, drawn=drawn_views)
 
 
 def _compare_drawn(views: Sequence[DeviceSummary], drawn: Sequence[DeviceSummary]) -> None:
@@ -329,38 +316,40 @@ def _compare_drawn(views: Sequence[DeviceSummary], drawn: Sequence[DeviceSummary
         first = next(iter(view.workloads), WorkloadSummary(name=""))
         return view.device.slug, first.group, first.mode, row.implementation
 
-    known: dict[tuple[str, ...], list[float]] = {}
+    ratios: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for view in drawn:
         for points in zip(*(row.points for row in view.rows), strict=True):
-            timed = [
-                (row, one) for row, one in zip(view.rows, points, strict=True) if one.status is Status.OK
+            passed = [
+                (row, point, point.p50_ms)
+                for row, point in zip(view.rows, points, strict=True)
+                if point.status is Status.OK and point.p50_ms
             ]
-            for row, point in timed:
+            for row, _, ms in passed:
                 others = [
-                    one.p50_ms
-                    for other, one in timed
+                    other_ms
+                    for other, point, other_ms in passed
                     if other is not row
-                    and one.p50_ms
-                    and Flag.APPROXIMATE not in one.flags
+                    and Flag.APPROXIMATE not in point.flags
                     and (other.judged is not Judged.NOT or row.judged is Judged.NOT)
                 ]
-                if others and point.p50_ms:
-                    known.setdefault(key(view, row), []).append(min(others) / point.p50_ms)
-    found = {
-        of: OverOthers(
-            ratios=sorted(round(ratio, 4) for ratio in ratios),
-            median=median(ratios),
-            share=sum(ratio >= GENERAL for ratio in ratios) / len(ratios),
-        )
-        for of, ratios in known.items()
-    }
+                if others:
+                    ratios[key(view, row)].append(min(others) / ms)
     for view in (*views, *drawn):
         for row in view.rows:
-            row.drawn = found.get(key(view, row))
+            if of_row := ratios.get(key(view, row)):
+                row.drawn = OverOthers(
+                    ratios=sorted(round(ratio, 4) for ratio in of_row),
+                    median=median(of_row),
+                    share=sum(ratio >= GENERAL for ratio in of_row) / len(of_row),
+                )
 
 
 def _views(records: Iterable[Record]) -> dict[View, None]:
     return dict.fromkeys(view_of(record.wl) for record in records if record.workload)
+
+
+def _groups(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(view.group for view in _views(records)))
 
 
 def _views_of(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:
@@ -384,14 +373,17 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
 
 
 def _device_views(
-    device: Device, views: Mapping[View, Sequence[ViewRecords]], known: Mapping[str, FrontMatter], pairs: bool
+    device: Device,
+    views: Mapping[View, Sequence[ViewRecords]],
+    fronts: Mapping[str, FrontMatter],
+    pairs: bool,
 ) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     every = [
         record
-        for found in views.values()
-        for one in found
-        for records in one.processes.values()
+        for candidates in views.values()
+        for candidate in candidates
+        for records in candidate.processes.values()
         for record in records
     ]
     # Records of other harnesses, which are all self-reported, are ranked beside one another.
@@ -399,14 +391,17 @@ def _device_views(
         record.outcome.ran and (record.judged is not Judged.NOT or record.provenance.harness)
         for record in every
     )
-    made = []
-    for found, (title, key) in zip(views.values(), titles_and_keys([*views]), strict=True):
-        baseline = _baseline(found, known)
-        workloads = _workloads(baseline, found)
+    summaries = []
+    for recorded, (title, key) in zip(views.values(), titles_and_keys([*views]), strict=True):
+        declared = _baseline(recorded, fronts)
+        workloads = _workloads(declared, recorded)
+        candidates = [of_workloads(candidate, workloads) for candidate in recorded]
+        baseline = candidates[recorded.index(declared)] if declared else None
+        rows = [
+            make_row(candidate, fronts[candidate.implementation], device, key, workloads, baseline)
+            for candidate in candidates
+        ]
         name = baseline.implementation if baseline else ""
-        found = [of_workloads(one, workloads) for one in found]
-        baseline = next((one for one in found if one.implementation == name), None)
-        rows = [make_row(one, known[one.implementation], device, key, workloads, baseline) for one in found]
         view = DeviceSummary(
             device=device,
             view=title,
@@ -417,15 +412,17 @@ def _device_views(
             rows=ranked(rows, name, only_judged=only_judged),
         )
         view.metrics = metric_infos(view)
-        view.pairs = pairs_of(device, found, view.rows) if pairs else []
-        made.append(view)
-    return made
+        view.pairs = pairs_of(device, candidates, view.rows) if pairs else []
+        summaries.append(view)
+    return summaries
 
 
-def _workloads(baseline: ViewRecords | None, found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
+def _workloads(baseline: ViewRecords | None, candidates: Sequence[ViewRecords]) -> list[WorkloadSummary]:
     """Return the workloads of all records; each as the baseline recorded it, else as most implementations did."""
     recorded = grouped(
-        (name, workload_summary(record.wl)) for one in found for name, record in one.records.items()
+        (name, workload_summary(record.wl))
+        for candidate in candidates
+        for name, record in candidate.records.items()
     )
     declared = baseline.records if baseline else {}
     return in_order(
@@ -436,18 +433,19 @@ def _workloads(baseline: ViewRecords | None, found: Sequence[ViewRecords]) -> li
     )
 
 
-def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> ViewRecords | None:
+def _baseline(candidates: Sequence[ViewRecords], fronts: Mapping[str, FrontMatter]) -> ViewRecords | None:
     """Return the declared baseline that passed most workloads of this view, and of several the fastest.
 
     A slow one, declared by another notebook, would make all others look fast.
     """
-    times = {}
-    for one in found:
-        passed = [it.lat_ms.p50 for it in one.records.values() if it.outcome is Status.OK and it.lat_ms]
-        if known[one.implementation].baseline and passed:
-            times[one.implementation] = (-len(passed), geometric_mean(passed))
-    first = min(times, key=times.__getitem__, default="")
-    return next((one for one in found if one.implementation == first), None)
+    places = {}
+    for candidate in candidates:
+        records = candidate.records.values()
+        passed = [it.lat_ms.p50 for it in records if it.outcome is Status.OK and it.lat_ms]
+        if fronts[candidate.implementation].baseline and passed:
+            places[candidate.implementation] = -len(passed), geometric_mean(passed)
+    first = min(places, key=places.__getitem__, default="")
+    return next((candidate for candidate in candidates if candidate.implementation == first), None)
 
 
 def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row]:
@@ -463,25 +461,22 @@ def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row
     }
     needed = passed.get(baseline, set()) if baseline else set().union(*passed.values())
 
-    def latency(row: Row) -> float:
+    def place(row: Row) -> tuple[bool, float, float, str]:
+        approximate = any(Flag.APPROXIMATE in point.flags for point in row.points)
         times = [point.p50_ms for point in row.points if point.workload in needed and point.p50_ms]
-        return geometric_mean(times) if times else inf
+        return approximate, -(row.speedup or 0), geometric_mean(times), row.implementation
+
+    def place_without_rank(row: Row) -> tuple[bool, bool, int, str]:
+        ran = any(point.status.ran for point in row.points)
+        return row.passed == 0, not ran, -row.passed, row.implementation
 
     able = [
         row
         for row in rows
-        if needed <= passed[row.implementation] and not (only_judged and row.judged is Judged.NOT)
+        if needed and needed <= passed[row.implementation] and not (only_judged and row.judged is Judged.NOT)
     ]
-    able = able if needed else []
-    able.sort(key=lambda row: (-(row.speedup or 0), latency(row), row.implementation))
-    able.sort(key=lambda row: any(Flag.APPROXIMATE in point.flags for point in row.points))
     others = [row for row in rows if row not in able]
-    others.sort(
-        key=lambda row: (
-            row.passed == 0,
-            not any(point.status.ran for point in row.points),
-            -row.passed,
-            row.implementation,
-        )
-    )
-    return [msgspec.structs.replace(row, rank=rank) for rank, row in enumerate(able, start=1)] + others
+    in_rank = [
+        msgspec.structs.replace(row, rank=rank) for rank, row in enumerate(sorted(able, key=place), start=1)
+    ]
+    return in_rank + sorted(others, key=place_without_rank)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import log2
 from statistics import median
 
@@ -55,13 +56,13 @@ class DeviceResults:
 
 
 def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
-    found = grouped((summary.device.slug, summary) for summary in summaries)
-    return [DeviceResults(views[0].device, views) for views in found.values()]
+    views_of = grouped((summary.device.slug, summary) for summary in summaries)
+    return [DeviceResults(views[0].device, views) for views in views_of.values()]
 
 
 def rows_by_device(rows: Iterable[ViewRow]) -> list[tuple[Device, list[ViewRow]]]:
-    found = grouped((view.device.slug, (view, row)) for view, row in rows)
-    return [(pairs[0][0].device, pairs) for pairs in found.values()]
+    rows_of = grouped((view.device.slug, (view, row)) for view, row in rows)
+    return [(pairs[0][0].device, pairs) for pairs in rows_of.values()]
 
 
 def function_of(view: DeviceSummary) -> str:
@@ -107,13 +108,15 @@ def measured_rows(view: DeviceSummary) -> list[Row]:
     return [row for row in view.rows if any(point.p50_ms is not None for point in row.points)]
 
 
-def by_workload(view: DeviceSummary) -> Iterator[tuple[WorkloadSummary, list[Point | None], float | None]]:
+def points_by_workload(
+    view: DeviceSummary,
+) -> Iterator[tuple[WorkloadSummary, list[Point | None], float | None]]:
     """Yield for each workload the points of :func:`measured_rows`, and the fastest correct time of them in ms."""
-    points = [{point.workload: point for point in row.points} for row in measured_rows(view)]
+    rows = [{point.workload: point for point in row.points} for row in measured_rows(view)]
     for workload in view.workloads:
-        found = [of_row.get(workload.name) for of_row in points]
-        times = [point.p50_ms for point in found if point and point.p50_ms and point.status.passed]
-        yield workload, found, min(times, default=None)
+        points = [of_row.get(workload.name) for of_row in rows]
+        times = [point.p50_ms for point in points if point and point.p50_ms and point.status.passed]
+        yield workload, points, min(times, default=None)
 
 
 def ratio_place(ratio: float) -> float:
@@ -144,19 +147,18 @@ def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
 
 
 def speedup_bars(view: DeviceSummary) -> dict[str, int]:
-    found = {row.implementation: row.speedup for row in view.rows if row.rank is not None and row.speedup}
-    longest = max(found.values(), default=1.0)
-    return {name: max(1, round(100 * value / longest)) for name, value in found.items()}
+    speedups = {row.implementation: row.speedup for row in view.rows if row.rank is not None and row.speedup}
+    longest = max(speedups.values(), default=1.0)
+    return {name: max(1, round(100 * speedup / longest)) for name, speedup in speedups.items()}
 
 
 def families(rows: Iterable[Row]) -> list[str]:
-    found = sorted({row.family for row in rows}, key=lambda family: (not family, family))
-    return [family or "other" for family in found]
+    names = sorted({row.family for row in rows}, key=lambda family: (not family, family))
+    return [family or "other" for family in names]
 
 
 def statuses(rows: Iterable[Row]) -> list[Status]:
-    found = {row.status for row in rows}
-    return [status for status in Status if status in found]
+    return sorted({row.status for row in rows}, key=lambda status: status.place)
 
 
 def charts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
@@ -164,7 +166,7 @@ def charts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
     texts: dict[str, dict[str, str]] = {}
     for metric in (metric for view in views for metric in view.metrics if metric.chart):
         texts.setdefault(metric.chart, {})[metric.title] = metric.description
-    return {chart: (" or ".join(found), " ".join(found.values())) for chart, found in texts.items()}
+    return {chart: (" or ".join(titles), " ".join(titles.values())) for chart, titles in texts.items()}
 
 
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
@@ -176,8 +178,8 @@ def limitations(row: Row) -> dict[str, list[str]]:
 
 
 def all_flags(rows: Iterable[Row]) -> list[Flag]:
-    found = {flag for row in rows for point in row.points for flag in point.flags}
-    return [flag for flag in Flag if flag in found]
+    flags = {flag for row in rows for point in row.points for flag in point.flags}
+    return sorted(flags, key=lambda flag: flag.place)
 
 
 def highest_fraction(row: Row) -> Point | None:
@@ -205,11 +207,11 @@ def too_few(points: Iterable[Point]) -> str:
 
     A baseline is compared with nothing, so only its number of processes is returned.
     """
-    found = [point for point in points if point.p50_ms is not None]
-    without = any(point.verdict is Verdict.FEW_PROCESSES for point in found)
-    if not any(point.processes < FEWEST_PROCESSES for point in found):
+    timed = [point for point in points if point.p50_ms is not None]
+    without = any(point.verdict is Verdict.FEW_PROCESSES for point in timed)
+    if not any(point.processes < FEWEST_PROCESSES for point in timed):
         return "too few processes of the baseline: no verdict" if without else ""
-    return f"{process_count(found)}{': no verdict' if without else ''}"
+    return f"{process_count(timed)}{': no verdict' if without else ''}"
 
 
 def headline_objection(view: DeviceSummary) -> str:
@@ -265,14 +267,14 @@ def latest(views: Iterable[DeviceSummary]) -> str:
 
 
 def _origin(device: Device, rows: Sequence[Row]) -> Origin:
-    def versions(name: str, field: str) -> str:
-        found = sorted({getattr(row.environment, field) for row in rows} - {""})
-        return f"{name} {', '.join(found)}" if found else ""
+    def versions(title: str, field: str) -> str:
+        known = sorted({getattr(row.environment, field) for row in rows} - {""})
+        return f"{title} {', '.join(known)}" if known else ""
 
     software = [
         f"driver {device.driver}" if device.driver else versions("driver", "driver"),
         versions("CUDA", "cuda"),
-        *(versions(name, name) for name in ("torch", "triton", "kernels")),
+        *(versions(library, library) for library in ("torch", "triton", "kernels")),
     ]
     commits = {
         (row.provenance.commit, "with uncommitted changes" if row.provenance.dirty else "")
@@ -287,33 +289,33 @@ def environment_row(rows: Sequence[Row]) -> Row:
 
 
 def measured_peaks(views: Iterable[DeviceSummary]) -> list[tuple[str, float, float, float]]:
-    values = grouped(peak for view in views for peak in view.ceilings.items())
-    return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
+    rates = grouped(peak for view in views for peak in view.ceilings.items())
+    return [(name, median(of_peak), min(of_peak), max(of_peak)) for name, of_peak in sorted(rates.items())]
 
 
 def environment_facts(device: Device, environments: Iterable[Environment]) -> list[tuple[str, str]]:
     """Return what is known of environments of a device: every value, each once."""
     facts = [
         {
-            "Driver": one.driver or device.driver,
-            "CUDA": one.cuda,
-            "Compute capability": one.sm,
-            "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",
-            "SM clock": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
-            "Memory clock": f"{one.memory_clock_mhz} MHz" if one.memory_clock_mhz else "",
-            "CPU": one.cpu,
-            "Threads": str(one.threads or ""),
-            "torch": one.torch,
-            "triton": one.triton,
-            "kernels": one.kernels,
-            "Python": one.py,
-            "Platform": one.plat,
+            "Driver": env.driver or device.driver,
+            "CUDA": env.cuda,
+            "Compute capability": env.sm,
+            "L2 cache": size(env.l2_bytes) if env.l2_bytes else "",
+            "SM clock": f"{env.sm_clock_mhz} MHz" if env.sm_clock_mhz else "",
+            "Memory clock": f"{env.memory_clock_mhz} MHz" if env.memory_clock_mhz else "",
+            "CPU": env.cpu,
+            "Threads": str(env.threads or ""),
+            "torch": env.torch,
+            "triton": env.triton,
+            "kernels": env.kernels,
+            "Python": env.py,
+            "Platform": env.plat,
         }
-        for one in environments
+        for env in environments
     ]
-    found = grouped((name, value) for one in facts for name, value in one.items() if value)
+    values = grouped((name, value) for of_one in facts for name, value in of_one.items() if value)
     return [
-        (name, "; ".join(sorted(set(values), key=lambda it: (len(it), it)))) for name, values in found.items()
+        (name, "; ".join(sorted({*known}, key=lambda it: (len(it), it)))) for name, known in values.items()
     ]
 
 
@@ -333,31 +335,28 @@ def _span(values: Iterable[float], unit: str) -> str:
 def details_of(records: Iterable[Record]) -> Details:
     """Return what the records of an implementation on a device tell besides its results."""
     records = [record for record in records if record.lat_ms is not None]
-    calls = grouped(
-        (record.workload, record.first_call) for record in records if record.first_call is not None
-    )
+    calls = grouped((record.workload, record.first_call) for record in records if record.first_call)
     first = {
-        workload: sorted(found, key=lambda call: call.first_ms or 0.0)[len(found) // 2]
-        for workload, found in calls.items()
+        workload: sorted(of_workload, key=lambda call: call.first_ms or 0.0)[len(of_workload) // 2]
+        for workload, of_workload in calls.items()
     }
     clocks = [record.clocks for record in records if record.clocks is not None]
-    sentinels = grouped(
-        (name, ms) for record in records for name, each in record.sentinels.items() for ms in each
-    )
     readings: list[tuple[str, str, Sequence[float]]] = [
-        ("SM clock", "MHz", [each.sm_mhz for each in clocks]),
-        ("SM clock, lowest sample", "MHz", [each.sm_mhz_min for each in clocks]),
-        ("SM clock, in the stream", "MHz", [each.in_band_mhz for each in clocks]),
-        ("Memory clock", "MHz", [each.memory_mhz for each in clocks]),
-        ("Power, highest", "W", [each.power_w for each in clocks]),
-        ("Temperature", "°C", [each.temperature_c for each in clocks]),
+        ("SM clock", "MHz", [it.sm_mhz for it in clocks]),
+        ("SM clock, lowest sample", "MHz", [it.sm_mhz_min for it in clocks]),
+        ("SM clock, in the stream", "MHz", [it.in_band_mhz for it in clocks]),
+        ("Memory clock", "MHz", [it.memory_mhz for it in clocks]),
+        ("Power, highest", "W", [it.power_w for it in clocks]),
+        ("Temperature", "°C", [it.temperature_c for it in clocks]),
     ]
     conditions = [(name, _span(values, unit)) for name, unit, values in readings if any(values)]
     if clocks:
-        reasons = sorted({reason for each in clocks for reason in each.throttle})
+        reasons = sorted({reason for it in clocks for reason in it.throttle})
         conditions.append(("Throttled by", ", ".join(reasons) or "nothing"))
-        conditions.append(("Other processes", str(max(each.other_processes for each in clocks) or "none")))
-    conditions += [(f"Sentinel {name}", _span(ms, "ms")) for name, ms in sentinels.items() if any(ms)]
+        conditions.append(("Other processes", str(max(it.other_processes for it in clocks) or "none")))
+    sentinels = grouped((name, ms) for record in records for name, ms in record.sentinels.items())
+    times = {name: [*chain.from_iterable(of_process)] for name, of_process in sentinels.items()}
+    conditions += [(f"Sentinel {name}", _span(ms, "ms")) for name, ms in times.items() if any(ms)]
     return Details(first_calls=first, conditions=conditions)
 
 
@@ -398,16 +397,13 @@ def failure_groups(summaries: Iterable[Summary]) -> list[FailureGroup]:
 
     def order(item: tuple[tuple[Status, str], list[Result]]) -> tuple[bool, int, int, str]:
         (status, kind), alike = item
-        return not status.failed, list(Status).index(status), -len(alike), kind
+        return not status.failed, status.place, -len(alike), kind
 
     groups = []
-    failures = grouped((key(one), one) for one in results_of(summaries) if not one.point.status.passed)
+    failures = grouped((key(it), it) for it in results_of(summaries) if not it.point.status.passed)
     for (status, _), alike in sorted(failures.items(), key=order):
         reasons = Counter(failure.reason for failure in alike)
-        rows = grouped(
-            ((failure.operator, failure.row.implementation, failure.view.device.slug), failure)
-            for failure in alike
-        )
+        rows = grouped(((it.operator, it.row.implementation, it.view.device.slug), it) for it in alike)
         reason = reasons.most_common(1)[0][0]
         groups.append(FailureGroup(status, reason, len(reasons) - 1, list(rows.values())))
     return groups

@@ -48,9 +48,8 @@ def group_order(implementations: Iterable[Sequence[str]]) -> list[str]:
 def in_view_order(views: Collection[View], groups: Sequence[str]) -> list[View]:
     """Return views in order: groups as given, sets from the usual to the special, forward before backward."""
 
-    def key(view: View) -> tuple[int, tuple[int, str], tuple[int, str]]:
-        group = groups.index(view.group) if view.group in groups else len(groups)
-        return group, _position(view.set, _SETS), _position(view.mode, _MODES)
+    def key(view: View) -> tuple[tuple[int, str], ...]:
+        return _position(view.group, groups), _position(view.set, _SETS), _position(view.mode, _MODES)
 
     return sorted(views, key=key)
 
@@ -130,7 +129,7 @@ def labels(workloads: Sequence[WorkloadSummary]) -> Labels:
     values = {name: [_text(name, workload.axes.get(name)) for workload in workloads] for name in names}
     if any(workload.dtype for workload in workloads):
         values["dtype"] = [workload.dtype.removeprefix("torch.") or "–" for workload in workloads]
-    varying = [name for name, found in values.items() if len(set(found)) > 1]
+    varying = [name for name, of_axis in values.items() if len({*of_axis}) > 1]
     fixed = [name for name in values if name not in varying]
     common = ", ".join(_fixed(name, values[name][0]) for name in fixed)
     ticks = [" × ".join(parts) for parts in zip(*(values[name] for name in varying), strict=True)]

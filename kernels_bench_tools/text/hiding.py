@@ -51,7 +51,8 @@ def visible(text: str) -> str:
     """
     # In JSON, where characters below 0x20 are escaped already, only the second form is valid.
     return _UNSEEN.sub(
-        lambda found: (r"\x%02x" if found[0] < " " else r"\u%04x") % ord(found[0]), without_credentials(text)
+        lambda unseen: (r"\x%02x" if unseen[0] < " " else r"\u%04x") % ord(unseen[0]),
+        without_credentials(text),
     )
 
 

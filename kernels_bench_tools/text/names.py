@@ -19,10 +19,10 @@ def slugify(text: str) -> str:
 
 def make_unique(name: str, taken: Collection[str], number: int = 2) -> str:
     """Return ``name``, or if it is taken the first of ``name-2``, ``name-3`` and so on that is not."""
-    found = name
-    while found in taken:
-        found, number = f"{name}-{number}", number + 1
-    return found
+    unique = name
+    while unique in taken:
+        unique, number = f"{name}-{number}", number + 1
+    return unique
 
 
 def is_file_name(text: str) -> bool:

@@ -22,10 +22,10 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     >>> grouped((len(word), word) for word in ("norm", "mask", "rotary"))
     {4: ['norm', 'mask'], 6: ['rotary']}
     """
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -90,36 +90,35 @@ def table(
     ]
     for at in optional:
         # The last column, with reasons, is wrapped before others are left out.
-        needed = sum(longest[one] + 2 for one in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
+        needed = sum(longest[before] + 2 for before in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
         if at in kept and needed > width > 0:
             kept.remove(at)
     columns, sizes = [columns[at] for at in kept], [longest[at] for at in kept]
-    right, whole = ({kept.index(at) for at in kept if at in chosen} for chosen in (right, whole))
     for marks in ("", "/", "/_"):
         least = [
-            sizes[at]
-            if at in {*right, *whole}
+            longest[at]
+            if at in right or at in whole
             else max(_least_width(line, marks) for lines in column for line in lines)
-            for at, column in enumerate(columns)
+            for at, column in zip(kept, columns, strict=True)
         ]
         while sum(sizes) + 2 * len(sizes) - 2 > width > 0:
             at = max(range(len(sizes)), key=lambda at: sizes[at] * (sizes[at] > least[at]))
             if sizes[at] <= least[at]:
                 break
             sizes[at] -= 1
-    made = []
+    printed = []
     for row in zip(*columns, strict=True):
         folded = [
             [part for line in lines for part in wrapped(line, size)]
             for lines, size in zip(row, sizes, strict=True)
         ]
         for texts in zip_longest(*folded, fillvalue=""):
-            sized = enumerate(zip(texts, sizes, strict=True))
-            line = "  ".join(
-                text.rjust(size) if at in right else text.ljust(size) for at, (text, size) in sized
+            aligned = (
+                text.rjust(size) if at in right else text.ljust(size)
+                for at, text, size in zip(kept, texts, sizes, strict=True)
             )
-            made.append(line.rstrip())
-    return "\n".join(made)
+            printed.append("  ".join(aligned).rstrip())
+    return "\n".join(printed)
 
 
 def _least_width(line: str, marks: str) -> int:

@@ -81,7 +81,7 @@ def test_a_models_kernels_have_choice_prediction_and_command(capsys: pytest.Capt
         "decode-1 of llama-3.1-8b on NVIDIA H200",
         "64 RMSNorm + residual",
         "2.00× [",
-        "left out, no record of matmul of its shape: Linear (129 calls)",
+        "left out, no record of matmul with this shape: Linear (129 calls)",
         "(1 of 12 kernels, 64 of 323 calls): 2.00×",
     ):
         assert words in joined

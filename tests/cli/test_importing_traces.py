@@ -107,7 +107,7 @@ def test_each_solution_gets_the_trace_that_it_deserves(traces: Path) -> None:
         assert (line["definition"], line["workload"]) == (DEFINITION["name"], WORKLOAD)
         assert ("performance" in evaluation) == (evaluation["status"] == "PASSED")
         assert ("correctness" in evaluation) == (evaluation["status"] in {"PASSED", "INCORRECT_NUMERICAL"})
-    assert "inputs changed" in found["changes_inputs"]["evaluation"]["log"]
+    assert "inputs modified" in found["changes_inputs"]["evaluation"]["log"]
     assert "own words" in found["raises"]["evaluation"]["log"]
 
 

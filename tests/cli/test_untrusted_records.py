@@ -38,7 +38,7 @@ def test_check_names_every_bad_line_of_the_committed_records_and_links_among_the
         *(f"plain.jsonl:{line}" for line in (2, 3, 4)),
     ]
     assert done.stderr.count("cannot be read (it is a symbolic link") == 2
-    for why in ("a marker of a merge conflict", "of the device 'other', not of 'test-cpu'", "may be cut off"):
+    for why in ("a merge conflict marker", "of device 'other', expected 'test-cpu'", "may be cut off"):
         assert done.stderr.count(why) == 1
     assert run_kbt(bare, "check", "loop").stderr.startswith("kbt: loop: there is no such notebook")
 

@@ -109,7 +109,7 @@ def test_the_fraction_is_the_achieved_rate_over_the_peak(
         (computing(1200), 1.0, "", "1200 TFLOP/s in bfloat16"),
         (computing(450), 1.0, "float32", ""),
         (copying(1e3), 0.4 * NULL_MS, "", "empty kernel"),
-        (copying(1e3), 0.0, "", "takes no time"),
+        (copying(1e3), 0.0, "", "its time is zero"),
     ],
 )
 def test_what_no_device_can_do_is_above_the_roofline(done: Work, ms: float, dtype: str, reason: str) -> None:

@@ -34,16 +34,19 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        (replace(GOOD, impl="other"), "is of the implementation 'rms_norm--other', not of 'rms_norm--mine'"),
-        (effect_record(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
-        (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
-        (with_effect(model="../x"), "effect.model is not a name"),
+        (
+            replace(GOOD, impl="other"),
+            "is a record of implementation 'rms_norm--other', expected 'rms_norm--mine'",
+        ),
+        (effect_record(model="tiny"), "is a record of model 'tiny', expected 'llama-3.2-1b'"),
+        (with_effect(others=["rotary/fast"]), "is a record of implementation 'rms_norm--mine+rotary--fast'"),
+        (with_effect(model="../x"), "effect.model is not a valid name"),
         (with_effect(phase="decode 1"), "Expected `str` matching regex"),
         (with_effect(level=5), "Expected `int` <= 4"),
         (with_effect(baseline=latency(0.0)), "its p50 is 0"),
         (with_effect(again=latency(1e-300)), "less than 1e-09 ms"),
-        (with_effect(others=["../../x"]), "effect.others is not a name"),
-        (replace(GOOD, effect=None), "is not of `kbt effect`"),
+        (with_effect(others=["../../x"]), "effect.others is not a valid name"),
+        (replace(GOOD, effect=None), "is not a record of `kbt effect`"),
         (with_effect(calls=0), "Expected `int` >= 1"),
     ],
 )
@@ -67,7 +70,7 @@ def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -
     problems: list[RecordError] = []
 
     assert not read_committed(tmp_path, path, problems.append)
-    assert "whose records are in effects/" in str(problems[0])
+    assert "belongs in effects/" in str(problems[0])
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])

@@ -7,9 +7,7 @@ from builds import latency
 from devices import H200
 from msgspec.structs import replace
 
-from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records.codec import (
-    append_record,
     ignore,
     read_committed,
     read_records,
@@ -22,7 +20,6 @@ from kernels_bench_tools.records.json_schema import PUBLISHED, schema_text
 from kernels_bench_tools.records.record import (
     Environment,
     Failure,
-    Flag,
     Judged,
     Provenance,
     Record,
@@ -96,48 +93,6 @@ def test_records_of_a_part_of_a_gpu_belong_in_the_folder_of_the_gpu(
     write_records(path, [record(op="op", device=replace(H200, slug=slug))])
 
     assert len(read_committed(tmp_path, path, ignore)) == count
-
-
-def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    append_record(path, record(impl="whole"))
-    append_record(path, record(impl="cut"))
-    path.write_bytes(path.read_bytes()[:-20])
-
-    assert [read.impl for read in read_records(path)] == ["whole"]
-
-
-def test_an_unknown_field_is_an_error_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(
-        '{"ts": "", "run": "", "impl": "", "schema": 1, "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n'
-    )
-
-    with pytest.raises(RecordError, match="latncy"):
-        read_records(path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"status": Status.OK, "lat_ms": None},
-        {"status": Status.ERROR, "ok": False},
-        {"status": Status.INCORRECT, "ok": True},
-        {"status": Status.OK, "ok": False},
-        {"schema": 99},
-    ],
-)
-def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"contradict|newer"):
-        record(**changes)
-
-
-@pytest.mark.parametrize("changes", [{"flags": [Flag.STALE_OUTPUT]}, {"wl": {"batch": 16}}])
-def test_a_record_that_must_have_no_rank_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
-    write_records(tmp_path / "a.jsonl", [record(**changes)])
-
-    with pytest.raises(RecordError, match=r"contradict|all workloads"):
-        read_records(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -259,11 +214,11 @@ NEAR = [
     ({"impl": None}, "it has no impl"),
     ({"wl": {"size": 4}}, "it has no wl.name"),
     ({"wl": "w"}, "it has no wl.name"),
-    ({"lat_ms": {"p99": 1.0}}, "lat_ms has no number p50, median or mean"),
-    ({"lat_ms": {"p50": "0.5 ms"}}, "lat_ms has no number p50, median or mean"),
-    ({"lat_ms": None}, "lat_ms has no number p50, median or mean"),
+    ({"lat_ms": {"p99": 1.0}}, "lat_ms has no numeric p50, median or mean"),
+    ({"lat_ms": {"p50": "0.5 ms"}}, "lat_ms has no numeric p50, median or mean"),
+    ({"lat_ms": None}, "lat_ms has no numeric p50, median or mean"),
     ({"lat_ms": {"mean": -1}}, "Expected `float` >= 0.0"),
-    ({"lat_ms": {"p50": float("nan")}}, "lat_ms has no number p50, median or mean"),
+    ({"lat_ms": {"p50": float("nan")}}, "lat_ms has no numeric p50, median or mean"),
     ({"note": "\ud800"}, "surrogate"),
 ]
 

@@ -100,7 +100,7 @@ def test_lines_that_are_not_records_are_on_the_page_of_failures(sample, publishe
     committed.with_name("linked.jsonl").symlink_to(sample.root / "secret.jsonl")
 
     text = published("status.html").text
-    assert "records/nvidia-h200/mine.jsonl:2: is not a record: it is a marker of a merge conflict" in text
+    assert "records/nvidia-h200/mine.jsonl:2: is not a record: it is a merge conflict marker" in text
     assert "records/nvidia-h200/linked.jsonl: cannot be read (it is a symbolic link" in text
     assert "secret" not in (sample.root / "site/layer_norm/results/records.jsonl").read_text()
 

@@ -9,7 +9,7 @@ from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records.device import Device
-from kernels_bench_tools.records.model import Called, ModelTask, Phase, read_model_tasks
+from kernels_bench_tools.records.model import CalledWorkload, ModelTask, Phase, read_model_tasks
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Flag, Status
 from kernels_bench_tools.records.summary import Summary, Verdict
@@ -99,7 +99,7 @@ def test_one_without_a_rank_is_not_chosen() -> None:
     choice = chosen(summarize("rms_norm", "", sources), hidden_dim=4096)
 
     assert choice.implementation == "torch"
-    assert choice.faster == {"partly": "no rank, it passed 1 of 2 workloads"}
+    assert choice.faster == {"partly": "not ranked: passed 1 of 2 workloads"}
 
 
 def test_implementations_without_a_significant_difference_are_named() -> None:
@@ -216,7 +216,7 @@ def test_a_wrong_axis_is_one_line(text: str, said: str) -> None:
 
 
 def task(module: str, operator: str, group: str, calls: int, level: int = 1, **axes: Any) -> ModelTask:
-    found = [Called(operator=operator, group=group, dtype="bfloat16", axes=axes)] if operator else []
+    found = [CalledWorkload(operator=operator, group=group, dtype="bfloat16", axes=axes)] if operator else []
     return ModelTask(level=level, module=module, inputs=["x"], calls=calls, paths=["x"], workloads=found)
 
 
@@ -267,25 +267,20 @@ def test_the_baseline_is_not_worth_an_effect_where_it_is_the_fastest() -> None:
     assert choose_for_phase(phase, Measurements(summaries, H200)).effect == []
 
 
-def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
+def test_kernels_that_were_not_measured_with_their_size_are_named_and_left_out() -> None:
     routing = task("TopkSoftmax", "", "", 1)
 
-    found = phase_of(norm(10), LINEAR, routing)
+    found = phase_of(norm(10), LINEAR, swiglu(2, tokens=128), routing)
 
-    assert [(task.module, task.reason) for task in found.tasks if not task.choice] == [
-        ("Linear", "no record of matmul of its shape"),
+    left_out = [task for task in found.tasks if not task.choice]
+    assert [(task.module, task.reason) for task in left_out] == [
+        ("Linear", "no record of matmul with this shape"),
+        ("SiluAndMul", "no record of activation with this shape"),
         ("TopkSoftmax", "no operator computes it"),
     ]
+    assert {(task.tried, task.share) for task in left_out} == {(False, None)}
     assert (found.prediction.tasks, found.prediction.calls) == (1, 10)
     assert found.prediction.speedup == pytest.approx(2.0)
-
-
-def test_a_kernel_of_another_size_is_not_measured() -> None:
-    found = phase_of(norm(10), swiglu(2, tokens=128))
-
-    (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
-    assert (task.choice, task.tried, task.share) == (None, False, None)
-    assert found.prediction.tasks == 1
 
 
 def test_operators_without_a_result_for_a_call_are_unmeasured() -> None:
@@ -347,7 +342,7 @@ def test_a_changed_time_is_given_as_a_share_of_each_models_pass_that_calls_it() 
     shares = {(one.model, one.phase): one for one in found[row]}
 
     phase = read_model_tasks("llama-3.1-8b").phase("decode-1")
-    calls = sum(task.calls for task in phase.kernels("RMSNorm") if len(task.inputs) > 1)
+    calls = sum(task.calls for task in phase.tasks if task.module == "RMSNorm" and len(task.inputs) > 1)
     share = shares["llama-3.1-8b", "decode-1"]
     total = choose_for_phase(phase, Measurements({"rms_norm": summary}, H200))
     prediction = total.prediction

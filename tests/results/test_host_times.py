@@ -37,22 +37,14 @@ def summary():
     return summarize("op", "Op", [Source(records=gpu), Source(records=cpu)])
 
 
-def point_of(summary, view):
-    return summary.devices[view].rows[0].points[0]
+def test_times_and_energy_are_medians_whose_interval_includes_the_variation_between_processes(summary):
+    on_gpu, on_cpu = (view.rows[0].points[0] for view in summary.devices)
+    expected = hierarchical_median([[ms] for ms in SUBMIT])
 
-
-def test_the_interval_includes_the_variation_between_processes(summary):
-    point = point_of(summary, 0)
-    expected = hierarchical_median([[one] for one in SUBMIT])
-
-    assert point.host_submit_ms == 0.0047
-    assert point.estimate("host_submit_ms") == pytest.approx(expected)
-    assert point.estimate("host_submit_ms").low < min(SUBMIT)
-
-
-def test_the_energy_of_a_call_is_the_middle_one_of_the_processes(summary):
-    assert point_of(summary, 0).value("joules") == 0.002
-    assert point_of(summary, 1).value("joules") is None
+    assert on_gpu.host_submit_ms == 0.0047
+    assert on_gpu.estimate("host_submit_ms") == pytest.approx(expected)
+    assert on_gpu.estimate("host_submit_ms").low < min(SUBMIT)
+    assert (on_gpu.value("joules"), on_cpu.value("joules")) == (0.002, None)
 
 
 def test_only_views_with_these_times_have_their_columns_and_charts(summary):

@@ -5,7 +5,6 @@ from made_records import record
 
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import (
-    Failure,
     Flag,
     Latency,
     Roofline,
@@ -16,7 +15,7 @@ from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.processes import by_workload, merge, samples
 from kernels_bench_tools.results.speedup import speedup_over
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
+from kernels_bench_tools.stats import hierarchical_median, ratio_interval, verdict_of
 
 BASELINE = FrontMatter(title="Base", baseline=True)
 
@@ -97,28 +96,27 @@ def test_processes_that_ran_side_by_side_are_paired():
     assert speedup_over(unpaired, base).verdict is Verdict.AMBIGUOUS
 
 
-def test_one_incorrect_process_removes_the_rank():
-    good = processes("a", [0.1, 0.1])
-    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
-    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, bad]), "a")
+INCORRECT = {"p50": 0.1, "status": Status.INCORRECT, "corr": {"reason": "3 NaN"}}
+NOTHING = {"status": Status.INVALID, "reason": "wrote no op.jsonl", "wl": {}}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "status", "reason"),
+    [
+        (2, [INCORRECT], Status.INCORRECT, "3 NaN (process 3 of 3)"),
+        (1, [INCORRECT] * 2, Status.INCORRECT, "3 NaN (processes 2 and 3 of 3)"),
+        (2, [NOTHING], Status.INVALID, "wrote no op.jsonl (process 3 of 3)"),
+    ],
+)
+def test_a_process_that_failed_or_measured_nothing_removes_the_rank(good, bad, status, reason):
+    failed = [record("a", process=good + number, **fields) for number, fields in enumerate(bad)]
+    records = [*processes("a", [0.1] * good), *failed]
+    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=records), "a")
 
     (point,) = row.points
-    assert (point.status, row.rank, point.speedup) == (Status.INCORRECT, None, None)
-    assert (row.passed, point.gb_per_s) == (0, None)
-    assert point.reason == "3 NaN (process 3 of 3)"
-    assert point.p50_ms is not None
-
-
-def test_a_process_that_measured_nothing_removes_the_rank():
-    good = processes("a", [0.1, 0.1])
-    failed = record("a", None, status=Status.INVALID, process=2)
-    failed.wl, failed.err = {}, Failure(type="Invalid", msg="wrote no op.jsonl")
-
-    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, failed]), "a")
-
-    (point,) = row.points
-    assert (point.status, row.rank) == (Status.INVALID, None)
-    assert point.reason == "wrote no op.jsonl (process 3 of 3)"
+    assert (point.status, point.reason) == (status, reason)
+    assert (row.rank, row.passed, point.speedup, point.gb_per_s) == (None, 0, None, None)
+    assert (point.p50_ms is not None) == status.ran
 
 
 @pytest.mark.parametrize(("ts", "count"), [("2026-01-01", 2), ("2026-01-03", 3)])
@@ -212,10 +210,10 @@ SCATTER = {
 def test_at_most_one_in_twenty_verdicts_between_copies_on_a_cpu_is_false(scatter):
     rng, pairs = np.random.default_rng(0), 1000
 
-    def false_verdict(stretch: float) -> bool:
+    def false_verdict() -> bool:
         medians = SCATTER[scatter](rng)
         groups = [[np.exp(one + rng.normal(0, 0.01, 30)).tolist() for one in side] for side in medians]
-        return verdict_of(ratio_interval(*groups), stretch) in {Verdict.FASTER, Verdict.SLOWER}
+        return verdict_of(ratio_interval(*groups), on_cpu=True) in {Verdict.FASTER, Verdict.SLOWER}
 
     # With a margin of three standard deviations, 0.7 %.
-    assert sum(false_verdict(CPU_STRETCH) for _ in range(pairs)) <= 0.043 * pairs
+    assert sum(false_verdict() for _ in range(pairs)) <= 0.043 * pairs

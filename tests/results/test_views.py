@@ -6,7 +6,14 @@ from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import Verdict, WorkloadSummary
 from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.summary import summarize
-from kernels_bench_tools.results.views import View, in_order, labels, titles_and_keys, workload_summary
+from kernels_bench_tools.results.views import (
+    View,
+    in_order,
+    in_view_order,
+    labels,
+    titles_and_keys,
+    workload_summary,
+)
 
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
@@ -168,6 +175,13 @@ def test_what_was_measured_on_another_device_does_not_change_the_first_view_of_a
     assert views == ["GELU", "SwiGLU"] * 2
 
 
+def test_views_of_functions_that_were_not_measured_here_are_in_order_of_their_names():
+    views = [View("SwiGLU"), View("ReLU"), View("GELU"), View("SiLU")]
+
+    for given in (views, views[::-1]):
+        assert [view.group for view in in_view_order(given, ["SiLU"])] == ["SiLU", "GELU", "ReLU", "SwiGLU"]
+
+
 def test_views_with_similar_titles_have_different_keys():
     views = [View("a"), View("x y"), View("x-y")]
 
@@ -178,21 +192,24 @@ def make(dtype: str = "bfloat16", **axes: object) -> WorkloadSummary:
     return WorkloadSummary(name="_".join(map(str, axes.values())), dtype=dtype, axes=axes)
 
 
-def test_labels_show_only_the_axes_that_vary():
-    found = labels([make(batch=16, seq=2048), make(batch=16, seq=4096)])
-
-    assert found.ticks == ["2048", "4096"]
-    assert found.axis == "seq   (batch 16, bfloat16)"
-
-
-def test_a_dtype_that_varies_is_part_of_the_label():
-    assert labels([make("float32", n=1), make("torch.bfloat16", n=1)]).ticks == ["float32", "bfloat16"]
-
-
-def test_workloads_that_differ_only_in_their_name_are_labelled_with_it():
-    same = [WorkloadSummary(name=name, axes={"n": 1}) for name in ("sparse", "dense")]
-
-    assert labels(same).ticks == ["sparse", "dense"]
+@pytest.mark.parametrize(
+    ("workloads", "ticks", "axis"),
+    [
+        (
+            [make(batch=16, seq=2048), make(batch=16, seq=4096)],
+            ["2048", "4096"],
+            "seq   (batch 16, bfloat16)",
+        ),
+        ([make("float32", n=1), make("torch.bfloat16", n=1)], ["float32", "bfloat16"], "dtype   (n 1)"),
+        (
+            [WorkloadSummary(name=name, axes={"n": 1}) for name in ("sparse", "dense")],
+            ["sparse", "dense"],
+            "n 1",
+        ),
+    ],
+)
+def test_labels_are_the_axes_and_the_type_that_vary_or_else_the_names(workloads, ticks, axis):
+    assert labels(workloads) == (ticks, axis)
 
 
 def test_numbers_are_ordered_as_numbers():

@@ -127,7 +127,7 @@ def test_lines_of_another_harness_that_are_no_records_are_notes(workspace, lines
     workspace.cell("op/impls/x.md", f"open('op.jsonl', 'w').write({text!r})", MEASURING)
     told = workspace.build(processes=2).notes
     run = workspace.result("op/impls/x.md")
-    expected = f"op.jsonl:{line} is not a record: lat_ms has no number p50, median or mean"
+    expected = f"op.jsonl:{line} is not a record: lat_ms has no numeric p50, median or mean"
 
     assert run.status == "ok"
     assert told == ([f"op/impls/x.md:a: {expected}"] if line else [])

@@ -11,11 +11,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.git import Commit
 from kernels_bench_tools.records.record import Environment, Provenance, Record, Status
-from kernels_bench_tools.records.summary import (
-    CauseKind,
-    Summary,
-    results_of,
-)
+from kernels_bench_tools.records.summary import CauseKind, Summary, results_of
 from kernels_bench_tools.results.processes import by_workload, estimate, is_disturbed
 from kernels_bench_tools.results.speedup import apart, readings
 from kernels_bench_tools.text.numbers import deviation
@@ -76,14 +72,14 @@ class Measurement:
 
 def causes(before: Measurement, after: Measurement) -> list[Cause]:
     """Return what differs between two measurements, as far as both tell; that nothing does if nothing does."""
-    found = []
+    differing = []
     for kind in CauseKind:
         old, new = before.facts.get(kind, {}), after.facts.get(kind, {})
         if kind is CauseKind.CODE and "code" in old and "code" in new:
             old = {"code": old["code"]}  # else of the whole notebook, for old records
         if kind is CauseKind.DEVICE:
-            numbers = [{name: float(value) for name, value in one.items()} for one in (old, new)]
-            shares = apart(*numbers, on_cpu=after.on_cpu)
+            sides = ({name: float(value) for name, value in side.items()} for side in (old, new))
+            shares = apart(*sides, on_cpu=after.on_cpu)
             most = sorted(shares, key=lambda name: -abs(shares[name]))[:1]
             changed = [f"{name} {deviation(shares[name])}" for name in most]
         else:
@@ -93,8 +89,8 @@ def causes(before: Measurement, after: Measurement) -> list[Cause]:
                 if old.get(name, value) != value
             ]
         if changed:
-            found.append(Cause(kind, ", ".join(changed)))
-    return found or [Cause(CauseKind.NOTHING)]
+            differing.append(Cause(kind, ", ".join(changed)))
+    return differing or [Cause(CauseKind.NOTHING)]
 
 
 def measurement_of(version: Version, harness: str = "") -> Measurement:
@@ -113,17 +109,17 @@ def measurement_of(version: Version, harness: str = "") -> Measurement:
 
 
 def points_of(summaries: Iterable[Summary]) -> dict[RowName, Measurement]:
-    found = {}
+    measurements = {}
     for operator, view, row, about, point in results_of(summaries):
         if about.name and point.status is not Status.ABSENT:
             axes = {**about.axes, "dtype": about.dtype}
             timing = {"timer": point.timer.label, "cache": point.cache.label} if point.p50_ms else {}
             facts = _facts(row.environment, row.provenance, axes, timing, "")
             facts[CauseKind.DEVICE] = {f"peak {name}": value for name, value in view.ceilings.items()}
-            of_point = (point.status, point.latency, point.processes, point.measured)
             name = RowName(operator, row.implementation, view.device.slug, point.workload)
-            found[name] = Measurement(*of_point, facts, view.device.kind == "cpu")
-    return found
+            of_point = (point.status, point.latency, point.processes, point.measured)
+            measurements[name] = Measurement(*of_point, facts, view.device.kind == "cpu")
+    return measurements
 
 
 def _facts(
@@ -139,24 +135,20 @@ def _facts(
         if name.lower() not in _SUPPORT and name not in {"torch", "triton"}
     }
     toolchain |= {"torch": env.torch, "Triton": env.triton, "CUDA": env.cuda, "driver": env.driver}
-    toolchain |= {one.repo: (one.commit or one.digest)[:_DIGEST] for one in then.hub}
+    toolchain |= {kernel.repo: (kernel.commit or kernel.digest)[:_DIGEST] for kernel in then.hub}
     harness = {"version": then.harness, "modules": then.harness_digest[:_DIGEST], **timing}
     if not then.harness_digest:
         harness["tree"] = tree[:_DIGEST]
-    return {
-        CauseKind.CODE: _known(
-            {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]}
-        ),
-        CauseKind.OPERATOR: _known(
-            {"module": then.operator_digest[:_DIGEST], **{name: str(axes[name]) for name in axes}}
-        ),
-        CauseKind.TOOLCHAIN: _known(toolchain),
-        CauseKind.HARNESS: _known(harness),
+    facts = {
+        CauseKind.CODE: {"code": then.code_digest[:_DIGEST], "notebook": then.notebook_digest[:_DIGEST]},
+        CauseKind.OPERATOR: {
+            "module": then.operator_digest[:_DIGEST],
+            **{name: str(axes[name]) for name in axes},
+        },
+        CauseKind.TOOLCHAIN: toolchain,
+        CauseKind.HARNESS: harness,
     }
-
-
-def _known(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
+    return {kind: {name: it for name, it in values.items() if it} for kind, values in facts.items()}
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,7 @@ from typing import Any
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.git import Commit
 from kernels_bench_tools.records.record import Status
-from kernels_bench_tools.records.summary import (
-    FEWEST_PROCESSES,
-    SMALLEST_EFFECT,
-    CauseKind,
-    ChangeKind,
-)
+from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, CauseKind, ChangeKind
 from kernels_bench_tools.results.history.causes import Cause, Measurement, RowName, causes
 from kernels_bench_tools.stats import ratio_of, student, student_tail
 from kernels_bench_tools.text.numbers import deviation, milliseconds
@@ -64,7 +59,7 @@ class Step:
 
     def order(self) -> tuple[int, RowName]:
         """The most important change first."""
-        return list(ChangeKind).index(self.kind), self.row
+        return self.kind.place, self.row
 
     def is_apart(self, other: Step) -> bool:
         """Return whether both of this step's measurements were before both of another's, or after them."""
@@ -92,7 +87,7 @@ class Step:
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {**self.row._asdict(), "change": self.kind, "floor": self.floor}
         data |= {
-            "causes": [one._asdict() for one in self.causes],
+            "causes": [cause._asdict() for cause in self.causes],
             **_with_ends("difference", self.ratio, 1.0),
         }
         for name, side in (("base", self.before), ("head", self.after)):
@@ -121,14 +116,14 @@ def decide_changes(steps: Sequence[Step], history: Iterable[Step] = ()) -> Seque
 
     The noise of rows is that of ``history``, without what overlaps in time with a step.
     """
-    quiet = (one for one in history if one.ratio and one.causes[0].kind is CauseKind.NOTHING)
-    floors = {row: found[-_PAIRS:] for row, found in grouped((one.row, one) for one in quiet).items()}
+    quiet = grouped(
+        (step.row, step) for step in history if step.ratio and step.causes[0].kind is CauseKind.NOTHING
+    )
     tested: list[tuple[float, Step]] = []
     for step in steps:
         old, new = step.before, step.after
-        noise = sorted(
-            abs(log(one.ratio.value)) for one in floors.get(step.row, ()) if one.ratio and one.is_apart(step)
-        )
+        others = (other for other in quiet.get(step.row, [])[-_PAIRS:] if other.is_apart(step))
+        noise = sorted(abs(log(other.ratio.value)) for other in others if other.ratio)
         step.floor = max([SMALLEST_EFFECT, *noise[ceil(_NOISE * len(noise)) - 1 :][:1]])
         if old is None or new is None:
             step.kind = ChangeKind.GONE if new is None else ChangeKind.NEW
@@ -143,7 +138,7 @@ def decide_changes(steps: Sequence[Step], history: Iterable[Step] = ()) -> Seque
         else:
             step.kind = ChangeKind.SAME
             tested.append((_chance(step), step))
-    tested.sort(key=lambda one: one[0])
+    tested.sort(key=lambda it: it[0])
     ranks = (
         rank for rank, (chance, _) in enumerate(tested, 1) if chance <= FALSE_CHANGES * rank / len(tested)
     )
@@ -177,7 +172,7 @@ def _chance(step: Step) -> float:
     spread = hypot(*spreads)
     if not spread:
         return float(old.value == new.value)
-    parts = sum(one**4 / free for one, free in zip(spreads, freedom, strict=True))
+    parts = sum(each**4 / free for each, free in zip(spreads, freedom, strict=True))
     return student_tail(abs(log(new.value / old.value)) / spread, round(spread**4 / parts))
 
 
@@ -185,14 +180,13 @@ def count_changes(steps: Iterable[Step]) -> str:
     """Return in one line how many rows changed, and by what."""
     parts, of_kind = [], grouped((step.kind, step) for step in steps)
     for kind in ChangeKind:
-        found = of_kind.get(kind, [])
-        causes = (
-            "unexplained" if one.unexplained else f"by {one.causes[0].short}"
-            for one in found
+        changed = of_kind.get(kind, [])
+        causes = Counter(
+            "unexplained" if step.unexplained else f"by {step.causes[0].short}"
+            for step in changed
             if kind in TIMED
-        )
-        why = Counter(causes).most_common()
-        by = ", ".join(f"{count} {text}" if len(why) > 1 else text for text, count in why)
-        if found or kind in TIMED:
-            parts.append(f"{len(found)} {kind.label}" + (f" ({by})" if by else ""))
+        ).most_common()
+        by = ", ".join(f"{count} {text}" if len(causes) > 1 else text for text, count in causes)
+        if changed or kind in TIMED:
+            parts.append(f"{len(changed)} {kind.label}" + (f" ({by})" if by else ""))
     return ", ".join(parts)

@@ -20,10 +20,7 @@ from kernels_bench_tools.records.codec import decode_records, ignore
 from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked, record_files
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS, is_implementation, operator_of
 from kernels_bench_tools.records.record import Record, device_of
-from kernels_bench_tools.records.summary import (
-    ChangeKind,
-    Report,
-)
+from kernels_bench_tools.records.summary import ChangeKind, Report
 from kernels_bench_tools.results.history.causes import (
     Measurement,
     RowName,
@@ -64,8 +61,10 @@ def read_history(repository: Repository, paths: Collection[str]) -> list[Step]:
         for path, content in commit.files.items():
             if content and _owner(path):
                 files.setdefault(path, []).append((commit, content))
-    contents = repository.read([content for found in files.values() for _, content in found])
-    rows = {row: found for path in files for row, found in _versions(path, files[path], contents).items()}
+    contents = repository.read([content for versions in files.values() for _, content in versions])
+    rows: dict[RowName, list[Version]] = {}
+    for path, versions in files.items():
+        rows |= _versions(path, versions, contents)
     harness = harness_then(repository, chain.from_iterable(rows.values()))
     steps: list[Step] = []
     for row in sorted(rows):
@@ -85,15 +84,15 @@ def _versions(
     owner, known = _owner(path), dict[bytes, Record]()
     assert owner is not None
     # By the runs that measured it: a commit that writes other fields of the same measurement corrects them.
-    found: dict[str, dict[tuple[tuple[str, int], ...], Version]] = {}
+    rows: dict[str, dict[tuple[tuple[str, int], ...], Version]] = {}
     for commit, _ in versions:
         records, here = decode_records(next(contents), path, ignore, owner, known), Version((), {}, commit)
         for workload, version in rows_of(records).items():
             runs = tuple((record.run, record.process) for record in version.records)
-            of_row = found.setdefault(workload, {})
+            of_row = rows.setdefault(workload, {})
             of_row[runs] = Version(version.records, version.packages, of_row.get(runs, here).commit)
     name = (owner.operator, owner.implementation, next(iter(owner.devices)))
-    return {RowName(*name, workload): list(of_row.values()) for workload, of_row in found.items()}
+    return {RowName(*name, workload): list(of_row.values()) for workload, of_row in rows.items()}
 
 
 def harness_then(repository: Repository, versions: Iterable[Version]) -> dict[str, str]:
@@ -102,9 +101,8 @@ def harness_then(repository: Repository, versions: Iterable[Version]) -> dict[st
     if not measure.is_relative_to(repository.top):
         return {}
     path = measure.relative_to(repository.top).as_posix()
-    names = repository.names(
-        [f"{commit}:{path}" for commit in sorted({one.origin for one in versions}) if commit]
-    )
+    commits = sorted({version.origin for version in versions} - {""})
+    names = repository.names([f"{commit}:{path}" for commit in commits])
     return {asked.partition(":")[0]: name for asked, name in names.items()}
 
 
@@ -171,7 +169,7 @@ def measured_rows(
     harness = harness_then(repository, rows.values()) if repository else {}
     return {
         **state.points,
-        **{row: measurement_of(one, harness.get(one.origin, "")) for row, one in rows.items()},
+        **{row: measurement_of(it, harness.get(it.origin, "")) for row, it in rows.items()},
     }
 
 
@@ -181,9 +179,9 @@ def _stale(place: Place, base: _State, head: _State) -> Iterator[Step]:
         if path.endswith(".md") and base.files.get(path) != data:
             folder, digests = f"{operator_of(path)}/{RESULTS}/records/", place.read_digests(path, data)
             own = {
-                one: records
-                for one, records in head.files.items()
-                if one.startswith(folder) and one.endswith(f"/{PurePosixPath(path).stem}.jsonl")
+                file: records
+                for file, records in head.files.items()
+                if file.startswith(folder) and file.endswith(f"/{PurePosixPath(path).stem}.jsonl")
             }
             for row, version in _rows_of_files(own, (), place.on_problem).items():
                 if has_other_code(version.records[0].provenance, digests):
@@ -198,19 +196,19 @@ def read_state(place: Place, repository: Repository | None, name: str) -> _State
         return _state(path, path.rglob("*.jsonl"))
     if not name:
         folders = [place.root / operator for operator in place.operators]
-        notebooks = (one for folder in folders for one in folder.glob(f"{IMPLEMENTATIONS}/*.md"))
+        notebooks = chain.from_iterable(folder.glob(f"{IMPLEMENTATIONS}/*.md") for folder in folders)
         return _state(place.root, [*chain.from_iterable(map(record_files, folders)), *notebooks])
     assert repository
-    found = {
+    contents = {
         path: content
         for path, content in repository.files(repository.resolve(name)).items()
         if _owner(path) or (path.endswith(".md") and is_implementation(path))
     }
-    return _State(dict(zip(found, repository.read([*found.values()]), strict=True)))
+    return _State(dict(zip(contents, repository.read([*contents.values()]), strict=True)))
 
 
 def _state(root: Path, files: Iterable[Path]) -> _State:
-    return _State({one.relative_to(root).as_posix(): read_unlinked(one) for one in sorted(files)})
+    return _State({file.relative_to(root).as_posix(): read_unlinked(file) for file in sorted(files)})
 
 
 def _owner(path: str) -> Owner | None:
@@ -228,8 +226,8 @@ def _rows_of_files(
         owner = _owner(path)
         is_new = path.endswith(".jsonl") and path not in equal
         records = decode_records(data, path, on_problem, owner) if is_new else []
-        own = grouped(((one.op, one.impl, device_of(one).slug), one) for one in records)
-        for (operator, implementation, device), found in own.items():
+        of_device = grouped(((it.op, it.impl, device_of(it).slug), it) for it in records)
+        for (operator, implementation, device), own in of_device.items():
             name = owner.operator if owner else operator, implementation, device
-            rows |= {RowName(*name, workload): one for workload, one in rows_of(found).items()}
+            rows |= {RowName(*name, workload): version for workload, version in rows_of(own).items()}
     return rows

@@ -9,10 +9,7 @@ from math import log
 from pathlib import Path
 from typing import NamedTuple
 
-from kernels_bench_tools.records.summary import (
-    SMALLEST_EFFECT,
-    Summary,
-)
+from kernels_bench_tools.records.summary import SMALLEST_EFFECT, Summary
 from kernels_bench_tools.results.history.causes import Measurement, RowName, points_of
 from kernels_bench_tools.results.history.changes import CHANGED, Step, compare_rows, count_changes
 from kernels_bench_tools.results.history.states import (
@@ -56,26 +53,25 @@ class History:
     @cached_property
     def of(self) -> Mapping[tuple[str, str], Sequence[Step]]:
         """The steps of each implementation, by its operator and its name."""
-        return grouped(((one.row.operator, one.row.implementation), one) for one in self.steps)
+        return grouped(((step.row.operator, step.row.implementation), step) for step in self.steps)
 
     def charts(self, operator: str, implementation: str) -> dict[str, dict[str, list[Mark]]]:
         """Return the measurements of an implementation by device and workload, as far as they are several."""
-        timed = [
-            one for one in self.of.get((operator, implementation), ()) if one.after and one.after.estimate
-        ]
-        found: dict[str, dict[str, list[Mark]]] = {}
-        for row, steps in grouped((one.row, one) for one in timed).items():
+        own = self.of.get((operator, implementation), ())
+        timed = grouped((step.row, step) for step in own if step.after and step.after.estimate)
+        charts: dict[str, dict[str, list[Mark]]] = {}
+        for row, steps in timed.items():
             times = [step.times[-1] for step in steps]
             places = [[log(end) for end in (time if time.known else [time.value] * 3)] for time in times]
             top, bottom = max(map(max, places)), min(map(min, places))
             height, width = max(top - bottom, 2 * SMALLEST_EFFECT) / 100, 100 / len(steps)
             marks = []
             for at, (step, place) in enumerate(zip(steps, places, strict=True)):
-                ends = (width * at, width * (at + 1), *((top - one) / height for one in place))
+                ends = (width * at, width * (at + 1), *((top - end) / height for end in place))
                 marks.append(Mark(step, *(round(end, 2) for end in ends)))
             if len(marks) > 1:
-                found.setdefault(row.device, {})[row.workload] = marks
-        return found
+                charts.setdefault(row.device, {})[row.workload] = marks
+        return charts
 
 
 def find_history(place: Place, since: str) -> History:
