@@ -21,7 +21,6 @@ from kernels_bench_tools.records.committed import Owner, owner_of, read_unlinked
 from kernels_bench_tools.records.foreign import decode_foreign
 from kernels_bench_tools.records.record import (
     REJECTING,
-    SCHEMA,
     Environment,
     Latency,
     Provenance,
@@ -54,12 +53,7 @@ _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
 
 
-class _Head(msgspec.Struct):
-    schema: int = 0
-
-
 _RECORD = msgspec.json.Decoder(Record)
-_HEAD = msgspec.json.Decoder(_Head)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -196,11 +190,6 @@ def _decode(line: bytes) -> Record:
             record = _RECORD.decode(line)
             record = record if record.schema else decode_foreign(line)
         except msgspec.DecodeError as error:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                if (schema := _HEAD.decode(line).schema) > SCHEMA:
-                    raise ValueError(
-                        f"record schema {schema} is newer than {SCHEMA}, which this version reads"
-                    ) from None
             record = decode_foreign(line, error)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from kernels_bench_tools.records.committed import read_unlinked
-from kernels_bench_tools.records.record import Judged, Latency, Record
+from kernels_bench_tools.records.record import SCHEMA, Judged, Latency, Record
 
 _TIMES = ("p50", "median", "mean")
 """What may be the time of a call, the first that a line has."""
@@ -23,10 +23,14 @@ _FIELDS, _OF_LATENCY = (get_type_hints(kind, include_extras=True) for kind in (R
 def decode_foreign(line: bytes, problem: msgspec.DecodeError | None = None) -> Record:
     """Return the record of another harness without what it adds; raise ``problem`` if the line is of this package.
 
-    It needs ``impl``, ``wl.name`` and a time in ``lat_ms``, or a reason why it has none; a ``ValueError`` says what is missing.
+    It needs ``impl``, ``wl.name`` and a time in ``lat_ms``, or a reason why it has none; a ``ValueError`` says what is
+    missing, or that the line is of a later version.
     """
     data = msgspec.json.decode(_finite_json(line))
-    if not isinstance(data, dict) or data.get("schema"):
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ValueError(f"record schema {schema} is newer than {SCHEMA}, which this version reads")
+    if not isinstance(data, dict) or schema:
         raise problem or ValueError("it is not a record of another harness")
     workload, times, failed = data.get("wl"), data.get("lat_ms"), data.get("ok") is False or data.get("err")
     if not isinstance(data.get("impl"), str):

@@ -49,10 +49,6 @@ def cell_status(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=lambda it: -1 if it is Status.UNSUPPORTED else it.severity)
 
 
-def flag_words(flags: Iterable[Flag]) -> str:
-    return ", ".join(flag.label for flag in flags)
-
-
 def reason_of(record: Record) -> str:
     """Return in one line why a record has no latency or no rank; empty for one that is ok."""
     if record.outcome is Status.OK:

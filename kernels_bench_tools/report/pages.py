@@ -227,12 +227,12 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
             # Results come after the introduction, before any chapter.
             body.parts.insert(body.introduction(), BodyPart("results"))
     shown = operator.on(page.path)
-    is_first = _is_first(operator, page)
-    panels = {panel.view: panel for panel in operator.panels if is_first(panel)}
+    elsewhere, first = _elsewhere(operator, page.path), operator.first_chart
+    panels = {it.view: it for it in operator.panels if it.view not in elsewhere and it.chart == first}
     inlined = {view for view in panels if view not in operator.anchors} | {*list(panels)[:_INLINED]}
     chart = None
     if operator.chart:
-        chart = artifacts.preview(operator.chart, page, lambda it: is_first(it) and it.view in inlined)
+        chart = artifacts.preview(operator.chart, page, lambda it: it.chart == first and it.view in inlined)
         chart = replace(chart, data=[*chart.data, _records(operator, page)])
     drawn = {panel.chart for figure in operator.figures for panel in figure.panels}
     return render(
@@ -275,15 +275,17 @@ def operator_page(site: Site, operator: OperatorReport, kind: str = "") -> str:
     )
 
 
-def views_script(operator: OperatorReport, page: Page) -> str:
-    """Return a script with the panels of a page's views, for when a reader comes to them."""
-    return _panels_script(operator, page, _is_first(operator, page))
+def panels_script(site: Site, operator: OperatorReport, path: str, kind: str) -> str:
+    """Return a script with panels of a page: those of its ``views``, or with ``charts`` those of all other metrics.
 
-
-def charts_script(operator: OperatorReport, page: Page) -> str:
-    """Return a script with the panels of all other metrics of a page, for when a reader chooses one of them."""
-    shown = _is_on(operator, page)
-    return _panels_script(operator, page, lambda it: shown(it) and it.chart != operator.first_chart)
+    The first are for when a reader comes to them, the others for when a reader chooses their metric.
+    """
+    elsewhere, first = _elsewhere(operator, path), kind == "views"
+    return _panels_script(
+        operator,
+        Page(path, site.links),
+        lambda it: it.view not in elsewhere and (it.chart == operator.first_chart) == first,
+    )
 
 
 def front_charts(site: Site, operator: OperatorReport) -> str:
@@ -328,15 +330,9 @@ def _script(data: Any) -> str:
     return f"kbtData = {msgspec.json.encode(data).decode()};\n"
 
 
-def _is_on(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:
-    elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
-    return lambda panel: panel.view not in elsewhere
-
-
-def _is_first(operator: OperatorReport, page: Page) -> Callable[[ChartPanel], bool]:
-    """Return whether a page shows a panel unless a reader chooses another metric."""
-    is_on = _is_on(operator, page)
-    return lambda panel: is_on(panel) and panel.chart == operator.first_chart
+def _elsewhere(operator: OperatorReport, path: str) -> set[str]:
+    """Return the slugs of the views that another page of the operator shows."""
+    return {view_slug(view) for view in operator.views if operator.page_of(view) != path}
 
 
 def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:

@@ -22,7 +22,7 @@ from kernels_bench_tools.report.artifacts import UNSHOWN, Artifact, linked_files
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.folder import Content, OutputFolder, Published, RenderedFile
 from kernels_bench_tools.report.operators import OperatorReport, find_devices, find_operators, model_operators
-from kernels_bench_tools.report.page import Links, Page
+from kernels_bench_tools.report.page import Links
 from kernels_bench_tools.report.pages import Site
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.results.effects import Effects, effects_csv
@@ -233,8 +233,9 @@ def _renderers(site: Site, linked: Iterable[Artifact]) -> dict[str, tuple[str, _
         key = operators[operator.folder]
         renderers[operator.page] = key, partial(pages.operator_page, site, operator)
         for path in operator.results_pages.values():
-            for kind, script in ("charts", pages.charts_script), ("views", pages.views_script):
-                renderers[paths.script(path, kind)] = key, partial(script, operator, Page(path, site.links))
+            for kind in ("charts", "views"):
+                script = partial(pages.panels_script, site, operator, path, kind)
+                renderers[paths.script(path, kind)] = key, script
             renderers[paths.script(path, "pairs")] = key, partial(pages.pairs_script, operator, path)
         if operator.figures:
             renderers[paths.script(f"{operator.folder}/front.html", "charts")] = (

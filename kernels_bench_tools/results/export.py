@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from kernels_bench_tools.records.outcome import flag_words
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
@@ -193,7 +192,8 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
         lines = [["", *(metric.title.lower() for metric in metrics), ""]]
         for row, point in zip(measured, points, strict=True):
             outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
-            notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
+            flags = ", ".join(flag.label for flag in point.flags)
+            notes = "; ".join(filter(None, (outcome, flags, point.limitation)))
             lines.append([row.title, *(metric.print(point) for metric in metrics), notes])
         last = len(metrics) + 1
         right = {1, *range(3, last)}  # the speed-up and the notes can be wrapped

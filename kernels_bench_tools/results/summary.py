@@ -31,6 +31,7 @@ from kernels_bench_tools.results.counted import Source, counted_records, impleme
 from kernels_bench_tools.results.metrics import metric_infos, set_metrics
 from kernels_bench_tools.results.processes import by_workload, estimate, limitation_of, merge
 from kernels_bench_tools.results.speedup import speedup_over
+from kernels_bench_tools.results.tables import measured_rows
 from kernels_bench_tools.results.views import (
     DRAWN,
     View,
@@ -220,13 +221,12 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
 _OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
 
 
-def pairs_of(device: Device, candidates: Sequence[ViewRecords], rows: Sequence[Row]) -> list[Pair]:
+def pairs_of(view: DeviceSummary, candidates: Sequence[ViewRecords]) -> list[Pair]:
     """Return each two rows with a time, in the order of the rows."""
     records = {candidate.implementation: candidate for candidate in candidates}
-    measured = [row for row in rows if any(point.p50_ms is not None for point in row.points)]
     return [
-        _pair(device, row, over, records[row.implementation], records[over.implementation])
-        for row, over in combinations(measured, 2)
+        _pair(view.device, row, over, records[row.implementation], records[over.implementation])
+        for row, over in combinations(measured_rows(view), 2)
     ]
 
 
@@ -412,7 +412,7 @@ def _device_views(
             rows=ranked(rows, name, only_judged=only_judged),
         )
         view.metrics = metric_infos(view)
-        view.pairs = pairs_of(device, candidates, view.rows) if pairs else []
+        view.pairs = pairs_of(view, candidates) if pairs else []
         summaries.append(view)
     return summaries
 

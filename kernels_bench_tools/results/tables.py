@@ -50,10 +50,6 @@ class DeviceResults:
     def rows(self) -> list[Row]:
         return [row for view in self.views for row in view.rows]
 
-    @property
-    def baselines(self) -> list[str]:
-        return list(dict.fromkeys(filter(None, map(baseline_title, self.views))))
-
 
 def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
     views_of = grouped((summary.device.slug, summary) for summary in summaries)
