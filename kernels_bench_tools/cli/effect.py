@@ -27,7 +27,7 @@ from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.models.config import config_digest, config_for
-from kernels_bench_tools.notebooks.calls import find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
@@ -152,7 +152,8 @@ def _measuring_cells(
         if not cells:
             continue
         measuring[name] = cells
-        called = {run.first for cell in cells for run in find_runs(cell.code) if isinstance(run.first, str)}
+        calls = (call for cell in cells for call in find_benchmark_calls(cell.code))
+        called = {call.operator for call in calls if call.operator is not None}
         if called and not called & REPLACEABLE_OPERATORS:
             what = f"computes {', '.join(sorted(called))}, which cannot be replaced in a model"
             expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"

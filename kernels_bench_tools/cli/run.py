@@ -33,7 +33,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
@@ -127,7 +127,7 @@ def _baselines_of(project: Project, name: str) -> list[str]:
 
     def selected(notebook: Notebook) -> list[tuple[Any, Any]]:
         """Return what the calls select of an operator: ``only=`` and ``layout=``; empty if one is no literal."""
-        runs = [run.settings for cell in notebook.active_cells for run in find_runs(cell.code)]
+        runs = [call.settings for cell in notebook.active_cells for call in find_benchmark_calls(cell.code)]
         pairs = [(settings.get("only", ""), settings.get("layout", "")) for settings in runs]
         return [] if any(None in pair for pair in pairs) else pairs
 

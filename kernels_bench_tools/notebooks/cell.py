@@ -6,10 +6,8 @@ cell's result, it is also part of the key (``run/cache/key.py``).
 
 from __future__ import annotations
 
-import ast
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,7 +16,6 @@ from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
-from kernels_bench_tools.notebooks.calls import code_nodes
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.records.code import code_digest
@@ -211,28 +208,6 @@ def read_cell(
     )
     _check_values(cell, attributes, report)
     return cell
-
-
-def find_imported(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
-    """Return ``Cell.imported``; ``cells`` are those of the notebook. No cell replaces a module of Python's library."""
-    needed, waiting = dict[str, Cell](), [cell]
-    while waiting:
-        for name in waiting.pop().needs:
-            if name in cells and name not in {cell.id, *needed, *sys.stdlib_module_names}:
-                needed[name] = cells[name]
-                waiting.append(cells[name])
-    found, codes = dict[str, str](), [cell.code]
-    while codes and needed:
-        nodes = code_nodes(codes.pop())
-        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-        for name in {name.partition(".")[0] for name in names} & needed.keys() - found.keys():
-            found[name] = needed[name].code
-            if needed[name].measures:  # it would measure again, and its records be lost
-                what = f"the cell {name} measures, so it cannot be imported. Put what both use in a cell of its own"
-                found[name] = f"raise ImportError({what!r})"
-            codes.append(found[name])
-    return dict(sorted(found.items()))
 
 
 def _items(text: str | None) -> list[str]:

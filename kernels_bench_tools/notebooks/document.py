@@ -14,10 +14,10 @@ from kernels_bench_tools.notebooks.cell import (
     Cell,
     count_commented,
     find_fences,
-    find_imported,
     read_cell,
 )
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
+from kernels_bench_tools.notebooks.imports import imported_cells
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
@@ -139,7 +139,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         remedy = "Shorten the notebook's name or the cell's `id=`"
         problems.append(NotebookError(name, what, f"At most {_LONGEST_NAME} bytes", remedy))
     for cell in first.values():
-        cell.imported = find_imported(cell, first)
+        cell.imported = imported_cells(cell, first)
     return Notebook(
         path=path,
         name=name,

@@ -11,11 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import defined_names, find_imports, find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
+from kernels_bench_tools.notebooks.imports import defined_names, find_imports
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
@@ -205,7 +206,7 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
         number, said = found
         script = f"line {number} of {cell.script}: " if cell.script else ""
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
-    imports = find_imports(cell.code)
+    imports = find_imports(cell.code, guarded=False)
     for other in notebook.active_cells:
         found_import = imports.get(other.id)
         is_known = other.id in {cell.id, *cell.imported, *sys.stdlib_module_names}
@@ -217,9 +218,9 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
             yield NotebookError(where(found_import.line), what, "", remedy)
     operator = operator_of(notebook.name).rpartition("/")[2]
     is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
-    for call in find_runs(cell.code) if is_ours else ():
-        if isinstance(call.first, str) and call.first != operator:
-            what = f"run_benchmark is called for {call.first!r}, but the notebook is in the folder of {operator!r}"
+    for call in find_benchmark_calls(cell.code) if is_ours else ():
+        if call.operator not in {None, operator}:
+            what = f"run_benchmark is called for {call.operator!r}, but the notebook is in the folder of {operator!r}"
             yield NotebookError(where(call.line), what, f"run_benchmark({operator!r}, ...)")
 
 
@@ -246,7 +247,7 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             what = "a python fence without `id=` runs as a cell."
             hint = "Add `id=NAME` if it should run; else write ```py."
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
-        if not cell.measures and "kernels_bench_tools" in cell.code and find_runs(cell.code):
+        if not cell.measures and "kernels_bench_tools" in cell.code and find_benchmark_calls(cell.code):
             what = "the cell calls run_benchmark, but has no `outputs=` for its records."
             yield f"{notebook.name}:{cell.file_line}", f"{what} Add one, such as outputs=softmax.jsonl."
         if has_undated_packages(cell.code, cell.deps):
