@@ -19,7 +19,6 @@ LONGER = {
     "measure/timing/measure.py": {"_measure_cuda"},
     "models/derive.py": {"_workloads"},
     "notebooks/document.py": {"survey_notebook"},
-    "notebooks/header.py": {"header_problems"},
     "report/pages.py": {"operator_page", "render"},
     "report/site.py": {"_renderers", "publish"},
     "run/build.py": {"build"},
