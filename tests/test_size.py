@@ -18,7 +18,6 @@ LONGER = {
     "measure/task.py": {"measure_task"},
     "measure/timing/measure.py": {"_measure_cuda"},
     "models/derive.py": {"_workloads"},
-    "notebooks/document.py": {"survey_notebook"},
     "report/pages.py": {"operator_page", "render"},
     "report/site.py": {"_renderers", "publish"},
     "run/build.py": {"build"},

@@ -26,6 +26,7 @@ _CLOSING = ("```", "<!-- ```", "# ```")
 _FOREIGN = re.compile(
     r"\{(code-cell|code-block|python|py|r|julia|marimo|\.python)\b|python3?\s*(\{|\.marimo)", re.I
 )
+"""A cell of MyST, Quarto, R Markdown or marimo."""
 MOST_COMMENTED = 100
 """Commented cells in a notebook: to read one, the whole text is parsed again."""
 
@@ -48,19 +49,22 @@ class Fence:
     @property
     def is_python(self) -> bool:
         """Whether the first word after the fence is exactly ``python``, without another tool's attributes."""
-        return self.info.split(maxsplit=1)[:1] == ["python"] and not self.is_foreign
+        return self.info.split(maxsplit=1)[:1] == ["python"] and not _FOREIGN.match(self.info)
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether it is a cell of MyST, Quarto, R Markdown or marimo."""
-        return _FOREIGN.match(self.info) is not None
-
-    @property
-    def is_misnamed(self) -> bool:
-        """Whether it has a cell's attributes, and a language that is similar to ``python``."""
+    def note(self) -> str:
+        """What is most likely a mistake, and what to do; empty if nothing is."""
+        if _FOREIGN.match(self.info):
+            what = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example."
+            return f"{what} Write ```python id=NAME if it should run."
+        if self.is_python and self.nested:
+            what = "a python fence in a list or a quotation is an example, not a cell."
+            return f"{what} Remove its indentation if it should run."
         language, *attributes = self.info.split() or [""]
-        similar = language != "python" and language.lower() in {"py", "python", "python3"}
-        return similar and any(one.startswith(("id=", "outputs=", "needs=")) for one in attributes)
+        is_similar = language != "python" and language.lower() in {"py", "python", "python3"}
+        if is_similar and any(word.startswith(("id=", "outputs=", "needs=")) for word in attributes):
+            return "this fence is an example, not a cell. Write ```python if it should run."
+        return ""
 
 
 def count_commented(lines: Sequence[str]) -> int:

@@ -23,8 +23,6 @@ from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text.names import is_unicode
 
-_MISNAMED = "this fence is an example, not a cell. Write ```python if it should run."
-_FOREIGN = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example. Write ```python id=NAME if it should run."
 _LONGEST_NAME = 200  # bytes, to which endings can be added
 
 
@@ -40,8 +38,6 @@ class Notebook:
     """Prose and cells in order."""
     problems: list[NotebookError] = field(default_factory=list)
     """All errors within this file, in the order of its lines."""
-    nested: list[int] = field(default_factory=list)
-    """Lines of python fences that are not cells because they are in a list or a quotation."""
     notes: list[tuple[int, str]] = field(default_factory=list)
     """Lines of what is most likely a mistake, such as a fence with the attributes of a cell that is none, and what it is."""
 
@@ -89,23 +85,15 @@ def read_notebook(project: Project, path: Path) -> Notebook:
 def survey_notebook(project: Project, path: Path) -> Notebook:
     """Return the notebook at ``path`` as far as it can be read, with all errors in ``problems``."""
     name = project.relative(path)
-    data, text, problems = b"", "", list[NotebookError]()
-    try:
-        data = project.variants[name] if name in project.variants else read_file(path)
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    problems: list[NotebookError] = []
+    data, text = _read(project, path, name, problems)
     if not is_unicode(name):
         problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
     if page := replaced_page(project.root, name):
         what = f"its page or its operator's would be {page}, which kbt writes itself"
         problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
     # Not splitlines(), which also splits at form feeds and U+2028.
-    lines = text.split("\n")
-    notes: list[tuple[int, str]] = []
+    lines, notes = text.split("\n"), list[tuple[int, str]]()
     front, before, front_problems = read_front_matter(name, lines, notes)
     body = lines[before:]
     if count_commented(body) > MOST_COMMENTED:
@@ -147,10 +135,19 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         front=front,
         blocks=[block for block in blocks if isinstance(block, Cell) or block.strip()],
         problems=[*front_problems, *problems],
-        nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
-        notes=[
-            *notes,
-            *((before + fence.start + 1, _MISNAMED) for fence in fences if fence.is_misnamed),
-            *((before + fence.start + 1, _FOREIGN) for fence in fences if fence.is_foreign),
-        ],
+        notes=[*notes, *((before + fence.start + 1, fence.note) for fence in fences if fence.note)],
     )
+
+
+def _read(project: Project, path: Path, name: str, problems: list[NotebookError]) -> tuple[bytes, str]:
+    """Return the bytes and the text of a notebook; empty if it cannot be read."""
+    data = b""
+    try:
+        data = project.variants[name] if name in project.variants else read_file(path)
+        return data, data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    return data, ""

@@ -235,9 +235,6 @@ def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:
 
 
 def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
-    for line in notebook.nested:
-        what = "a python fence in a list or a quotation is an example, not a cell."
-        yield f"{notebook.name}:{line}", f"{what} Remove its indentation if it should run."
     for line, what in notebook.notes:
         yield f"{notebook.name}:{line}", what
     if is_implementation(notebook.name) and not notebook.active_cells and not notebook.problems:
