@@ -11,9 +11,9 @@ from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
-    finish,
     finished_cells,
     note,
+    print_failures,
     print_json,
     short_path,
     summarize_build,
@@ -78,7 +78,7 @@ def build(
     else:
         print(summarize_build(result))
         print(short_path(published.index))
-    return finish_build(result, published, strict=strict)
+    return print_build_failures(result, published, strict=strict)
 
 
 def build_report(
@@ -125,8 +125,8 @@ def build_report(
     return result, published
 
 
-def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int:
+def print_build_failures(result: BuildRun, published: Published, *, strict: bool) -> int:
     """Print what is wrong with a build on stderr, and return the exit code."""
     for link in published.dead_links:
         note(f"broken link: {link}")
-    return finish(result, strict=strict, see=short_path(published.index.parent / STATUS))
+    return print_failures(result, strict=strict, see=short_path(published.index.parent / STATUS))

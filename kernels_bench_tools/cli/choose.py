@@ -19,6 +19,7 @@ from kernels_bench_tools.cli.output import (
     note_unused,
     print_heading,
     print_json,
+    print_table,
     terminal_width,
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
@@ -50,7 +51,7 @@ from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean, plural
 
 _OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
@@ -276,7 +277,7 @@ def _print_choices(first: str, choices: Sequence[tuple[str, Choice, str]]) -> No
     if not any(share for *_, share in choices):
         lines = [line[:-1] for line in lines]
     if choices:
-        print(table(lines, right={1, 2, 4}, width=terminal_width()))
+        print_table(lines, right={1, 2, 4})
 
 
 def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:

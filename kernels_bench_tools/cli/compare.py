@@ -13,7 +13,7 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.choose import forward_summaries
-from kernels_bench_tools.cli.output import note_problem, print_heading, print_json, terminal_width
+from kernels_bench_tools.cli.output import note_problem, print_heading, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.document import survey_notebook
@@ -33,7 +33,7 @@ from kernels_bench_tools.results.history.states import (
 from kernels_bench_tools.results.models import Share, model_shares
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.numbers import deviation, interval, milliseconds
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean, plural
 
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
@@ -96,7 +96,7 @@ def print_steps(
         print(visible(count_changes(steps)))
         for name, own in grouped((line[0], line[1:]) for line in lines).items():
             print_heading(name)
-            print(visible(table([_HEAD[1:], *own], right=[1, 2], width=terminal_width(), optional=[6, 1])))
+            print_table([_HEAD[1:], *own], right=[1, 2], optional=[6, 1])
         return
     print(f"**{_escaped(count_changes(steps))}**")
     if lines:
@@ -170,7 +170,7 @@ def history(
             change = deviation(step.ratio.value - 1) if step.ratio else ""
             verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
             lines.append([*measured, change, verdict, step.why])
-        print(visible(table(lines, right=[2, 3], width=terminal_width(), optional=[0])))
+        print_table(lines, right=[2, 3], optional=[0])
     changed = [step for step in found if step.kind in TIMED]
     unexplained = sum(step.unexplained for step in changed)
     print(

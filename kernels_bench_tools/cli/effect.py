@@ -15,12 +15,13 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
-    finish,
     note,
     notebook_records,
+    print_failures,
     print_heading,
     print_json,
-    terminal_width,
+    print_table,
+    print_wrapped,
 )
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
@@ -50,7 +51,7 @@ from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import is_file_name
 from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table, wrapped
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import abbreviated, plural
 
 _PHASES = "prefill-2048,decode-1,decode-32"
@@ -126,7 +127,7 @@ def effect(
             code = keep_records(project, files)
     elif files:
         note(f"--record keeps these results in {abbreviated([project.relative(file) for file in files])}")
-    return code or finish(result, strict=False)
+    return code or print_failures(result, strict=False)
 
 
 def _measuring_cells(
@@ -231,9 +232,9 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
                     row.verdict.label,
                 ]
             )
-        print(table(lines, range(1, 5), terminal_width(), optional=(2, 1)))
+        print_table(lines, right=range(1, 5), optional=(2, 1))
         for line in _notes(shown):
-            print(*wrapped(visible(line), terminal_width()), sep="\n")
+            print_wrapped(line)
         print()
         if breakdown := breakdown_of(shown):
             lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
@@ -242,7 +243,7 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
                 alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
                 share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
                 lines.append([name, calls, alone, milliseconds(part.ms), share])
-            print(table(lines, right=range(1, 5), width=terminal_width()))
+            print_table(lines, right=range(1, 5))
             for how, ms in breakdown.idle.items():
                 print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
 

@@ -15,7 +15,7 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.compare import BAD, print_steps
-from kernels_bench_tools.cli.output import finish, note, notebook_records
+from kernels_bench_tools.cli.output import note, notebook_records, print_failures
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
@@ -107,7 +107,7 @@ def measure_versions(
         ), result
 
     steps, result = measure(sides)
-    code = finish(result, strict=False)
+    code = print_failures(result, strict=False)
     changed = {step.row[:2] for step in steps if step.kind in TIMED}
     again = [name for name in sides if (operator_of(name), PurePosixPath(name).stem) in changed]
     if again and not code:

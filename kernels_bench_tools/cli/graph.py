@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import print_json, terminal_width
+from kernels_bench_tools.cli.output import print_json, print_table
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.model import DERIVED, ModelTasks, model_keys, read_model_tasks
 from kernels_bench_tools.results.models import Module, imports_of_models
-from kernels_bench_tools.text.tables import table
 from kernels_bench_tools.text.words import did_you_mean, plural
 
 
@@ -30,7 +29,7 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
         return
     if not module:
         lines = [[_label(each), ", ".join(map(_label, found))] for each, found in reversed([*uses.items()])]
-        print(table([["class", "uses"], *lines], width=terminal_width()))
+        print_table([["class", "uses"], *lines])
         return
     names = {each.class_name.lower(): each for each in uses}
     key = module.replace("_", "").lower()
@@ -62,11 +61,15 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
         return
     print(f"{_label(used)} is used by {plural(len(users), 'module') if users else 'no module'}\n")
     lines = [[_label(user), ", ".join(own) or "only names it"] for user, own in users]
-    print(table([["class", "calls it in"], *lines], width=terminal_width()), end="\n\n")
+    print_table([["class", "calls it in"], *lines])
+    print()
     phases = list(dict.fromkeys(phase for counts in calls.values() for phase in counts))
     lines = [["calls in a forward pass", *phases]]
     lines += [[name, *(str(counts.get(phase, 0)) for phase in phases)] for name, counts in calls.items()]
-    print(table(lines, right=range(1, len(phases) + 1)) if calls else "No model calls it on one GPU.")
+    if calls:
+        print_table(lines, right=range(1, len(phases) + 1))
+    else:
+        print("No model calls it on one GPU.")
 
 
 def _callers(model: ModelTasks, name: str) -> set[str]:

@@ -15,7 +15,7 @@ import typer
 from kernels_bench_tools.chart.card import card_charts
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import note, print_json, terminal_width
+from kernels_bench_tools.cli.output import note, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
 from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
@@ -42,7 +42,7 @@ from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import slugify
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
 
 importing = typer.Typer(
@@ -416,7 +416,7 @@ def _print_rows(rows: Sequence[_Row], title: str, page: Path | None, *, json: bo
             results.append({"problem": request.name, "candidate": request.implementation, **data})
         print_json({"results": results, "scores": found})
     else:
-        print(table([header, *lines], right={3, 4}, width=terminal_width()))
+        print_table([header, *lines], right={3, 4})
         print(visible("\n".join(sums)))
     if page:
         measured = f"Measured by `kbt import` on {current_device().name}; the baseline is each problem's own reference."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.build import BuildRun, CellRun
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.text.hiding import visible
-from kernels_bench_tools.text.tables import wrapped
+from kernels_bench_tools.text.tables import table, wrapped
 from kernels_bench_tools.text.words import abbreviated, plural
 
 
@@ -50,6 +50,20 @@ def terminal_width() -> int:
 def print_heading(text: str) -> None:
     """Print what the lines below are about, in bold on a terminal."""
     typer.secho("\n".join(wrapped(visible(text), terminal_width())), bold=True)
+
+
+def print_wrapped(text: str) -> None:
+    print("\n".join(wrapped(visible(text), terminal_width())))
+
+
+def print_table(
+    rows: Iterable[Sequence[str]],
+    right: Collection[int] = (),
+    whole: Collection[int] = (),
+    optional: Sequence[int] = (),
+) -> None:
+    """Print a table (see :func:`table`) that is as wide as the terminal."""
+    print(table(rows, right, terminal_width(), whole, optional))
 
 
 def last_build(project: Project) -> BuildRun | None:
@@ -92,7 +106,7 @@ def summarize_build(result: BuildRun) -> str:
     return f"{plural(ran, 'cell')} ran, {cached} unchanged, {unsupported} unsupported here, {failed} failed{again}"
 
 
-def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
+def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
     """Print on stderr which cells of a command failed, and return its exit code.
 
     Cells of other commands, whose last results the report shows as well, do not count. With ``strict``, cells that are

@@ -20,10 +20,10 @@ from kernels_bench_tools.cli.importing import import_hf
 from kernels_bench_tools.cli.output import (
     cell_data,
     count_processes,
-    finish,
     note,
     note_problem,
     notebook_records,
+    print_failures,
     print_heading,
     print_json,
     processes_suffix,
@@ -115,7 +115,7 @@ def run_notebook(
     else:
         _print_results(cells)
         _note_what_next(cells)
-    return finish(result, strict=strict)
+    return print_failures(result, strict=strict)
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:

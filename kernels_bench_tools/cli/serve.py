@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
-from kernels_bench_tools.cli.build import SITE, build_report, finish_build
+from kernels_bench_tools.cli.build import SITE, build_report, print_build_failures
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note_unused, summarize_build
@@ -83,7 +83,7 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
                 on_published=lambda: server.update(busy="Building …", new_report=True),
             )
             print(summarize_build(result), file=sys.stderr, flush=True)
-            finish_build(result, published, strict=False)
+            print_build_failures(result, published, strict=False)
             wrong = "\n".join(problem for problems in result.left_out.values() for problem in problems)
             server.update(new_report=bool(published.written or published.removed), error=wrong)
         except (KbtError, OSError) as error:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.build import build_report, finish_build
+from kernels_bench_tools.cli.build import build_report, print_build_failures
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     note_unused,
@@ -79,7 +79,7 @@ def suite(
     result, published = build_report(project, targets, options, output)
     cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
     written = [cell.artifacts[REPORT] for cell in cells if REPORT in cell.artifacts]
-    code = finish_build(result, published, strict=strict)
+    code = print_build_failures(result, published, strict=strict)
     if not written:
         reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
         remedy = f"Run `kbt run {notebook}` for details"
