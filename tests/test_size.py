@@ -12,7 +12,6 @@ LONGEST = 60
 """Lines of a function, with its signature and docstring."""
 LONGER = {
     "cli/effect.py": {"effect"},
-    "cli/new.py": {"init"},
     "cluster/shipment.py": {"run_shipment"},
     "measure/harness.py": {"run_benchmark"},
     "measure/task.py": {"measure_task"},

@@ -10,7 +10,6 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +25,8 @@ from kernels_bench_tools.file_io import check_writable, read_file, real_path, up
 from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.notebooks.header import PACKAGE
-from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.notebooks.upgrade import with_harness
+from kernels_bench_tools.notebooks.project import Project, find_project, operators, repository_of
+from kernels_bench_tools.notebooks.upgrade import today, with_date, with_harness
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, is_root, operator_modules
@@ -43,7 +42,6 @@ new = typer.Typer(no_args_is_help=True, help="Create an implementation or an ope
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _A_NAME = "A name of at most 100 lower-case letters, digits and underscores that starts with a letter"
 _BASELINE = re.compile(r"^baseline: true$", re.MULTILINE)
-_PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 
 @new.command("implementation")
@@ -66,13 +64,15 @@ def new_implementation(
         remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
         raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
     if operator in built_in_operators() and operator not in operators(project):
-        created = write_new(project, built_in_texts(operator))
+        created = _new_files(project, _built_in_texts(operator))
+        _refuse_others(project.root, created, "Move them away, or choose another operator")
+        _write(created, project.root)
         print(*map(project.relative, created), sep="\n")
         print(f"{operator} is built in; its folder was created")
         if project.root / operator / IMPLEMENTATIONS / f"{stem}.md" in created:
             print(f"try it: kbt run {operator}/{stem}")
             return
-    path, copied, others = create_implementation(project, operator, stem, origin)
+    path, copied, others = _create_implementation(project, operator, stem, origin)
     print(project.relative(path))
     if others:
         print(f"copied from {copied}; use --from to copy {' or '.join(others)} instead")
@@ -106,22 +106,19 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
         f"{name}/{IMPLEMENTATIONS}/torch_{name}.md": "baseline.md",
         f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
     }
-    texts = {path: filled(starter, **values) for path, starter in starters.items()}
+    files = _new_files(project, {path: _filled(starter, **values) for path, starter in starters.items()})
     places = [project.root / path for path in (name, f"{project.operators}/{name}", module)]
-    files = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
+    present = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
     # A killed command has written a part.
-    if (
-        len(files) == len(texts)
-        or {*map(project.relative, files)} - texts.keys()
-        or other_files(project, texts)
-    ):
-        first = project.relative(files[0]) if files else name
+    if len(present) == len(files) or {*present} - files.keys() or _others(files):
+        first = project.relative(present[0]) if present else name
         raise ProjectError(first, "exists already", "", "Choose another name")
-    print(*map(project.relative, write_new(project, texts)), sep="\n")
+    _write(files, project.root)
+    print(*map(project.relative, files), sep="\n")
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 
 
-def create_implementation(
+def _create_implementation(
     project: Project, operator: str, stem: str, origin: str = ""
 ) -> tuple[Path, str, list[str]]:
     """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
@@ -142,7 +139,7 @@ def create_implementation(
     if path.exists():
         raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
     cell, requires = start.cells[-1], start.front.requires
-    text = filled(
+    text = _filled(
         "implementation.md",
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
@@ -152,10 +149,9 @@ def create_implementation(
         operator=operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
+        code=with_date(cell.code.rstrip("\n"), today()),
     )
-    make_folder(path.parent, project.root)
-    write_atomically(path, with_harness(project, path, text).encode())
+    _write(_new_files(project, {project.relative(path): text}), project.root)
     return path, start.path.stem, baselines[1:]
 
 
@@ -169,7 +165,7 @@ def _built_in_folder(name: str) -> Path:
     return shipped if shipped.is_dir() else _PACKAGE.parent / name  # in a checkout
 
 
-def built_in_texts(name: str) -> dict[str, str]:
+def _built_in_texts(name: str) -> dict[str, str]:
     """Return the files of a built-in operator's folder, with its baselines: path in a project to text."""
     source = _built_in_folder(name)
     texts = {
@@ -178,42 +174,41 @@ def built_in_texts(name: str) -> dict[str, str]:
         for path in sorted(source.glob(pattern))
     }
     return {
-        path: _PIN.sub(rf'\g<1>"{today()}"', text)
+        path: with_date(text, today())
         for path, text in texts.items()
         if f"/{IMPLEMENTATIONS}/" not in path or _BASELINE.search(text)
     }
 
 
-def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a project, of which none may exist, unless a killed command has written the same."""
-    if existing := [project.relative(path) for path in other_files(project, texts)]:
-        raise ProjectError(", ".join(existing), "exists already, so nothing was created", "No such file")
-    for name, text in texts.items():
-        make_folder((project.root / name).parent, project.root)
-        update_file(project.root / name, with_harness(project, project.root / name, text).encode(), sync=True)
-    return [project.root / name for name in texts]
+def _new_files(project: Project, texts: Mapping[str, str]) -> dict[Path, bytes]:
+    """Return the files that are written for these texts, by their paths in the project: with its harness in headers."""
+    paths = {project.root / name: text for name, text in texts.items()}
+    return {path: with_harness(project, path, text).encode() for path, text in paths.items()}
 
 
-def other_files(project: Project, texts: Mapping[str, str]) -> list[Path]:
-    """Return what is where these files would be written, and is not the same."""
-    found = {
-        project.root / name: text for name, text in texts.items() if os.path.lexists(project.root / name)
-    }
+def _others(files: Mapping[Path, bytes]) -> list[Path]:
+    """Return what is where these files would be written and is not the same, as a killed command leaves it."""
+    there = {path: data for path, data in files.items() if os.path.lexists(path)}
     return [
         path
-        for path, text in found.items()
-        if path.is_symlink()
-        or not path.is_file()
-        or path.read_bytes() != with_harness(project, path, text).encode()
+        for path, data in there.items()
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != data
     ]
 
 
-def today() -> str:
-    """Return today's date in the format of ``exclude-newer``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+def _refuse_others(root: Path, files: Mapping[Path, bytes], remedy: str) -> None:
+    if existing := [os.path.relpath(path, root) for path in _others(files)]:
+        what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was created"
+        raise ProjectError(", ".join(existing), what, "", remedy)
 
 
-def filled(starter: str, **values: str) -> str:
+def _write(files: Mapping[Path, bytes], below: Path) -> None:
+    for path, data in files.items():
+        make_folder(path.parent, below)
+        update_file(path, data, sync=True)
+
+
+def _filled(starter: str, **values: str) -> str:
     """Return the text of a starter with these values in the place of ``@NAME@`` and the like."""
     text = (_STARTERS / f"{starter}.txt").read_text(encoding="utf-8")
     for name, value in values.items():
@@ -248,36 +243,21 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     settings = _settings(project)
     known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
     ignored = "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
-    texts = _texts(project)
-    repository = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+    files = _new_files(project, _texts(project))
+    _refuse_others(root, files, "Choose another folder: `kbt init PATH`")
+    repository = repository_of(root) or root
     workflow = repository / _WORKFLOW
-    clashes = other_files(project, texts)
-    if clashes:
-        existing = [os.path.relpath(file, root) for file in clashes]
-        what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
-        raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
-    kept = os.path.lexists(workflow)
-    for file in [*(root / name for name in texts), *([] if kept else [workflow])]:
+    if not os.path.lexists(workflow):
+        files[workflow] = _workflow(project, repository).encode()
+    for file in files:
         check_writable(file.parent)
     make_folder(root)
-    if not kept:
-        make_folder(workflow.parent, repository)
-
-    made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
-    if not kept:
-        place = root.relative_to(repository).as_posix()
-        inside = place != "."
-        text = filled(
-            "project/benchmarks.yml",
-            harness=json.dumps(_elsewhere(project.harness)),
-            folder=f"{place}/" if inside else "",
-            defaults=f"    defaults:\n      run:\n        working-directory: {place}\n" if inside else "",
-        )
-        write_atomically(workflow, text.encode())
+    _write(files, repository)
     # The settings, which make it a project, last: until then the same command continues one that was killed.
-    for extended, more in ((made[1], ignored), (made[0], settings)):
-        write_atomically(extended, _appended(_read(extended), more).encode())
-    for file in made if kept else (*made, workflow):
+    extended = {root / "pyproject.toml": settings, root / ".gitignore": ignored}
+    for file, more in reversed(extended.items()):
+        write_atomically(file, _appended(_read(file), more).encode())
+    for file in (*extended, *files):
         print(os.path.relpath(file, root))
     print("\nNext:")
     if root != Path.cwd():
@@ -294,12 +274,14 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
         if Path(project.harness.source["path"]).is_absolute():
             note("other machines do not have that folder")
         note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
-    if not kept and _REPOSITORY in _elsewhere(project.harness):
-        note(f"the workflow takes {PACKAGE} from {_REPOSITORY}: HARNESS in it says what to do on a release")
-    if kept:
+    if workflow not in files:
         note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
-    for name in sorted({*map(project.relative, project.notebook_paths())} - {*map(project.relative, made)}):
-        note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
+    elif _REPOSITORY in _elsewhere(project.harness):
+        note(f"the workflow takes {PACKAGE} from {_REPOSITORY}: HARNESS in it says what to do on a release")
+    for path in project.notebook_paths():
+        if path not in files:
+            name = project.relative(path)
+            note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
 
 
 def _own_source(root: Path) -> Harness:
@@ -349,13 +331,24 @@ harness = {project.harness.setting()}
 def _texts(project: Project) -> dict[str, str]:
     folder, date = f"{_OWN}/{IMPLEMENTATIONS}", today()
     return {
-        "index.md": filled("project/index.md", title=project.title),
-        f"{project.operators}/{_OWN}.py": filled("project/softmax.py"),
-        f"{_OWN}/index.md": filled("project/softmax.md"),
-        f"{folder}/torch_{_OWN}.md": filled("project/torch_softmax.md", today=date),
-        f"{folder}/my_{_OWN}.md": filled("project/my_softmax.md", today=date),
-        f"{_OWN}/{RESULTS}/combined_results.md": filled("combined_results.md", title="Softmax", today=date),
+        "index.md": _filled("project/index.md", title=project.title),
+        f"{project.operators}/{_OWN}.py": _filled("project/softmax.py"),
+        f"{_OWN}/index.md": _filled("project/softmax.md"),
+        f"{folder}/torch_{_OWN}.md": _filled("project/torch_softmax.md", today=date),
+        f"{folder}/my_{_OWN}.md": _filled("project/my_softmax.md", today=date),
+        f"{_OWN}/{RESULTS}/combined_results.md": _filled("combined_results.md", title="Softmax", today=date),
     }
+
+
+def _workflow(project: Project, repository: Path) -> str:
+    place = project.root.relative_to(repository).as_posix()
+    inside = place != "."
+    return _filled(
+        "project/benchmarks.yml",
+        harness=json.dumps(_elsewhere(project.harness)),
+        folder=f"{place}/" if inside else "",
+        defaults=f"    defaults:\n      run:\n        working-directory: {place}\n" if inside else "",
+    )
 
 
 def _elsewhere(harness: Harness) -> str:

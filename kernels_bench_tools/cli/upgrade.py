@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note
@@ -15,6 +14,7 @@ from kernels_bench_tools.notebooks.upgrade import (
     find_changes,
     find_harness_changes,
     parse_date,
+    today,
     write_setting,
 )
 from kernels_bench_tools.text.words import plural
@@ -44,8 +44,7 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
         changes = find_harness_changes(replace(project, harness=wanted))
         into = f": this package from {wanted.setting()}"
     else:
-        now = datetime.now(UTC)
-        after = parse_date(to or f"{now:%Y-%m-%d}", now)
+        after = parse_date(to) if to else today()
         changes, undated = find_changes(project, paths or [], after)
         into = f" to {after}"
     if not dry_run:

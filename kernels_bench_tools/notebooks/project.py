@@ -223,7 +223,7 @@ def find_project(start: Path) -> Project:
     folder = start if start.is_dir() else start.parent
     if found := find_settings(folder):
         return _project(*found)
-    project = _project(_repository(folder) or folder, {})
+    project = _project(repository_of(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
         inside = [one.parent for one in project.root.glob("*/pyproject.toml") if is_root(one.parent)]
         remedy = f"Run it in {min(inside).name}, which is one" if inside else "`kbt init` makes one"
@@ -244,7 +244,7 @@ def find_project_of(targets: Iterable[str]) -> Project:
         if path in named or not here.is_relative_to(path):
             folder = path if path.is_dir() else path.parent
             found = find_settings(folder)
-            root = found[0] if found else _repository(folder)
+            root = found[0] if found else repository_of(folder)
             roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)
     if len(roots) > 1:
         (one, first), (other, second), *_ = roots.items()
@@ -253,7 +253,8 @@ def find_project_of(targets: Iterable[str]) -> Project:
     return find_project(next(iter(roots), here))
 
 
-def _repository(folder: Path) -> Path | None:
+def repository_of(folder: Path) -> Path | None:
+    """Return the nearest folder from this one up that is a Git repository; None if there is none."""
     return next((root for root in (folder, *folder.parents) if (root / ".git").exists()), None)
 
 

@@ -48,19 +48,29 @@ class HeaderChange:
     """File within the project, line of the cell and, of a date, what changes."""
 
 
-def parse_date(text: str, now: datetime) -> str:
-    """Return the beginning of a day as in headers; a ``ProjectError`` if the text is no date, or later than ``now``.
+def today() -> str:
+    """Return the beginning of this day as in headers."""
+    return f"{datetime.now(UTC):%Y-%m-%d}T00:00:00Z"
 
-    >>> parse_date("2026-11-20", datetime.now(UTC))
+
+def parse_date(text: str) -> str:
+    """Return the beginning of a day as in headers; a ``ProjectError`` if the text is no date, or a later one than today's.
+
+    >>> parse_date("2026-11-20")
     '2026-11-20T00:00:00Z'
     """
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise ProjectError(f"--to {text}", "is not a date", "One such as 2026-11-20") from None
-    if day > now:
+    if day > datetime.now(UTC):
         raise ProjectError(f"--to {text}", "is in the future", "A date whose packages are all published")
     return f"{day:%Y-%m-%d}T00:00:00Z"
+
+
+def with_date(text: str, date: str) -> str:
+    """Return a text in whose headers packages are those of a date."""
+    return _DATE.sub(rf"\g<1>\g<2>{date}\g<2>", text)
 
 
 def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[HeaderChange], int]:
@@ -77,7 +87,7 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
         before, content = uv_settings(header).get(EXCLUDE_NEWER), split_header(cell.code)[1]
         if before not in (None, after):
             header["tool"]["uv"][EXCLUDE_NEWER] = after
-            changed = _verified(_DATE.sub(rf"\g<1>\g<2>{after}\g<2>", content), header)
+            changed = _verified(with_date(content, after), header)
             changes.append(_change(project, notebook, cell, changed, f": {before} -> {after}"))
     return _once(changes), sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
