@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,9 @@ from kernels_bench_tools.records.model import (
 )
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, is_implementation
 from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, OtherCell, Request
-from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
+from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text.hiding import visible
@@ -110,17 +111,7 @@ def effect(
             _print(path, request.model, result.device.name, effect_rows(records))
             for reason in {reason_of(row): None for row in records if row.effect is None}:
                 print(visible(f"{path}: {reason}"))
-    # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
-    files = {
-        effect_file(
-            project.root, request.model, records[0], [cell.implementation for cell in request.others]
-        ): records
-        for records in measured.values()
-        if any(
-            row.outcome.ran or (row.outcome.failed and not (row.err and row.err.type == ModelError.__name__))
-            for row in records
-        )
-    }
+    files = _files_to_record(project, request, measured)
     code = 0
     if files and record:
         with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
@@ -128,6 +119,22 @@ def effect(
     elif files:
         note(f"--record keeps these results in {abbreviated([project.relative(file) for file in files])}")
     return code or print_failures(result, strict=False)
+
+
+def _files_to_record(
+    project: Project, request: EffectRequest, measured: Mapping[str, list[Record]]
+) -> dict[Path, list[Record]]:
+    """Return the records of effects by the file of the project in which they are committed."""
+    files = {}
+    for records in measured.values():
+        # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
+        if any(
+            row.outcome.ran or (row.outcome.failed and not (row.err and row.err.type == ModelError.__name__))
+            for row in records
+        ):
+            others = [cell.implementation for cell in request.others]
+            files[effect_file(project.root, request.model, records[0], others)] = records
+    return files
 
 
 def _measuring_cells(
@@ -237,15 +244,19 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
             print_wrapped(line)
         print()
         if breakdown := breakdown_of(shown):
-            lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
-            for part in breakdown.parts:
-                name, calls = (part.module, str(part.calls)) if part.module else ("outside of kernels", "")
-                alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
-                share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
-                lines.append([name, calls, alone, milliseconds(part.ms), share])
-            print_table(lines, right=range(1, 5))
-            for how, ms in breakdown.idle.items():
-                print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
+            _print_breakdown(breakdown)
+
+
+def _print_breakdown(breakdown: Breakdown) -> None:
+    lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
+    for part in breakdown.parts:
+        name, calls = (part.module, str(part.calls)) if part.module else ("outside of kernels", "")
+        alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
+        share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
+        lines.append([name, calls, alone, milliseconds(part.ms), share])
+    print_table(lines, right=range(1, 5))
+    for how, ms in breakdown.idle.items():
+        print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
 
 
 def _notes(rows: list[EffectRow]) -> list[str]:
