@@ -22,14 +22,14 @@ def find_benchmark_calls(code: str) -> list[BenchmarkCall]:
     """Return the calls of ``run_benchmark`` in order."""
     nodes = code_nodes(code) if "run_benchmark" in code else []
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    found = []
+    benchmarks = []
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         if "run_benchmark" in {getattr(call.func, name, "") for name in ("id", "attr")}:
             named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
             operator = _literal(call.args[0]) if call.args else named.pop("operator", None)
             name = operator if isinstance(operator, str) else None
-            found.append(BenchmarkCall(call.lineno, name, named))
-    return found
+            benchmarks.append(BenchmarkCall(call.lineno, name, named))
+    return benchmarks
 
 
 def _literal(node: ast.expr) -> Any:

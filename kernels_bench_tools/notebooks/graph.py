@@ -153,8 +153,8 @@ def _resolve(
         if name is None:
             yield error("leaves the project", "A path within it, relative to the notebook's folder")
         elif not path.endswith(".md"):
-            found = project.root.glob(name) if is_pattern(need) else [project.root / name]
-            data = {file for file in found if _is_data(project, file)}
+            matching = project.root.glob(name) if is_pattern(need) else [project.root / name]
+            data = {file for file in matching if _is_data(project, file)}
             files |= data
             if not data and not is_pattern(need):
                 hint = "Correct the path, or use a glob for files that may not exist"

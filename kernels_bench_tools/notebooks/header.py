@@ -158,8 +158,8 @@ def _unread_header(code: str) -> Iterator[_Problem]:
 @lru_cache(256)
 def needs_old_python(requires: object) -> bool:
     """Return whether ``requires-python`` excludes every Python that cells run on; False for one that is no condition."""
-    found = parse_requirement(f"python {requires}") if isinstance(requires, str) else None
-    return found is not None and next(iter(found.specifier.filter(_LATER)), None) is None
+    python = parse_requirement(f"python {requires}") if isinstance(requires, str) else None
+    return python is not None and next(iter(python.specifier.filter(_LATER)), None) is None
 
 
 def parse_requirement(text: str) -> Requirement | None:

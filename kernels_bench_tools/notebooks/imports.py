@@ -33,21 +33,21 @@ def find_imports(code: str, *, guarded: bool) -> dict[str, Import]:
     Without ``guarded``, imports in a ``try``, ``with`` or ``if`` are left out: they may be meant to fail.
     """
     nodes = code_nodes(code) if "import" in code else []
-    found, modules, reached = dict[str, Import](), dict[str, str](), nodes[:1]
+    imports, modules, reached = dict[str, Import](), dict[str, str](), nodes[:1]
     for node in reached:  # which grows
         if guarded or not isinstance(node, ast.Try | ast.With | ast.If):
             reached += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = found.setdefault(node.module, Import(node.lineno, set())).names
+            names = imports.setdefault(node.module, Import(node.lineno, set())).names
             names.update(alias.name for alias in node.names if alias.name != "*")
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                found.setdefault(alias.name, Import(node.lineno, set()))
+                imports.setdefault(alias.name, Import(node.lineno, set()))
                 modules[alias.asname or alias.name] = alias.name
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-            found[modules[node.value.id]].names.add(node.attr)
-    return found
+            imports[modules[node.value.id]].names.add(node.attr)
+    return imports
 
 
 def defined_names(code: str) -> set[str]:

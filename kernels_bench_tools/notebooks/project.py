@@ -165,8 +165,8 @@ class Project:
         known = self.notebook_paths()
         if not targets:
             return known
-        found = {path for target in targets for path in self._find(target, known)}
-        return [path for path in known if path in found]
+        selected = {path for target in targets for path in self._find(target, known)}
+        return [path for path in known if path in selected]
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
         if not target.strip():
@@ -174,9 +174,9 @@ class Project:
         here = Path.cwd() / target
         for path in (here, self.root / target, real_path(here)):
             path = Path(os.path.normpath(path))
-            found = [one for one in known if one == path or path in one.parents]
-            if found:
-                return found
+            inside = [notebook for notebook in known if path in {notebook, *notebook.parents}]
+            if inside:
+                return inside
             if path.is_file():
                 break
         short = {
@@ -186,15 +186,14 @@ class Project:
         }
         if "/" in target.rstrip("/"):
             called = {os.path.relpath(folder / target, self.root) for folder in (self.root, Path.cwd())}
-            found = [short[name] for name in called & short.keys()]
+            names = [*(called & short.keys())]
         else:
             names = [name for name, path in short.items() if path.stem == target.rstrip("/")]
             if len(names) > 1:
                 raise ProjectError(target, "is an implementation of several operators", " or ".join(names))
-            found = [short[name] for name in names]
-        if not found:
+        if not names:
             raise self._not_found(target, known, list(short))
-        return found
+        return [short[name] for name in names]
 
     def _not_found(self, target: str, known: Sequence[Path], short: Sequence[str]) -> ProjectError:
         names = [self.relative(path) for path in known]
@@ -221,12 +220,12 @@ def find_project(start: Path) -> Project:
     """
     start = start.resolve()
     folder = start if start.is_dir() else start.parent
-    if found := find_settings(folder):
-        return _project(*found)
+    if root_and_settings := find_settings(folder):
+        return _project(*root_and_settings)
     project = _project(repository_of(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
-        inside = [one.parent for one in project.root.glob("*/pyproject.toml") if is_root(one.parent)]
-        remedy = f"Run it in {min(inside).name}, which is one" if inside else "`kbt init` makes one"
+        projects = [path.parent for path in project.root.glob("*/pyproject.toml") if is_root(path.parent)]
+        remedy = f"Run it in {min(projects).name}, which is one" if projects else "`kbt init` makes one"
         raise ProjectError(str(project.root), "is not a project", "[tool.kbt] in pyproject.toml", remedy)
     return project
 
@@ -239,16 +238,16 @@ def find_project_of(targets: Iterable[str]) -> Project:
     here = Path.cwd().resolve()
     roots: dict[Path, str] = {}
     for target in targets:
-        named = [real_path(one) for one in (target, target.rpartition(":")[0] or target)]
-        path = next(one for one in (*named, *named[1].parents) if one.exists())
-        if path in named or not here.is_relative_to(path):
-            folder = path if path.is_dir() else path.parent
-            found = find_settings(folder)
-            root = found[0] if found else repository_of(folder)
+        named = [real_path(path) for path in (target, target.rpartition(":")[0] or target)]
+        nearest = next(path for path in (*named, *named[1].parents) if path.exists())
+        if nearest in named or not here.is_relative_to(nearest):
+            folder = nearest if nearest.is_dir() else nearest.parent
+            root_and_settings = find_settings(folder)
+            root = root_and_settings[0] if root_and_settings else repository_of(folder)
             roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)
     if len(roots) > 1:
-        (one, first), (other, second), *_ = roots.items()
-        what = f"is in the project {other}, and {first} in {one}"
+        (first_root, first), (second_root, second), *_ = roots.items()
+        what = f"is in the project {second_root}, and {first} in {first_root}"
         raise ProjectError(second, what, "Notebooks of one project", "Run a command for each")
     return find_project(next(iter(roots), here))
 
@@ -261,9 +260,9 @@ def repository_of(folder: Path) -> Path | None:
 def operators(project: Project) -> dict[str, list[Path]]:
     """Return the implementations of each operator, by its id: the notebooks in ``<operator>/impls/``."""
     paths = (path for path in project.notebook_paths() if path.parent.name == IMPLEMENTATIONS)
-    found = grouped((operator_of(project.relative(path)), path) for path in paths)
-    found.pop("", None)
-    return found
+    by_operator = grouped((operator_of(project.relative(path)), path) for path in paths)
+    by_operator.pop("", None)
+    return by_operator
 
 
 def is_pattern(name: str) -> bool:
@@ -278,13 +277,13 @@ def matches(name: str, pattern: str) -> bool:
     """
     # By how many parts of the pattern match the names so far: to try each way to share them out could take for ever.
     parts = pattern.split("/")
-    found = [{*parts[:at]} <= {"**"} for at in range(len(parts) + 1)]
-    for one in name.split("/"):
-        before, found = found, [False]
+    matched = [{*parts[:at]} <= {"**"} for at in range(len(parts) + 1)]
+    for folder in name.split("/"):
+        before, matched = matched, [False]
         for at, part in enumerate(parts):
-            skips = part == "**" and (found[at] or before[at + 1])
-            found.append(skips or (before[at] and fnmatchcase(one, part)))
-    return found[-1]
+            skips = part == "**" and (matched[at] or before[at + 1])
+            matched.append(skips or (before[at] and fnmatchcase(folder, part)))
+    return matched[-1]
 
 
 def join_path(folder: str, name: str) -> str | None:

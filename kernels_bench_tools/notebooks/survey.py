@@ -51,17 +51,17 @@ class Survey:
 
     def problems(self, names: Iterable[str] | None = None) -> list[NotebookError]:
         """Return the errors in these notebooks, or in all, sorted by notebook."""
-        found = []
+        problems = []
         for name in sorted(set(self.notebooks if names is None else names)):
-            found += self.notebooks[name].problems
-            found += [error for notebook, error in self.graph.problems if notebook == name]
-        return found
+            problems += self.notebooks[name].problems
+            problems += [error for notebook, error in self.graph.problems if notebook == name]
+        return problems
 
     @property
     def broken(self) -> dict[str, list[str]]:
         """The notebooks with errors, each with all of them."""
-        found = {name: [str(one) for one in self.problems([name])] for name in self.notebooks}
-        return {name: problems for name, problems in found.items() if problems}
+        problems = {name: [str(problem) for problem in self.problems([name])] for name in self.notebooks}
+        return {name: own for name, own in problems.items() if own}
 
     def prose(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the name of a notebook and its text without fences, for each block of prose of these notebooks."""
@@ -76,9 +76,9 @@ class Survey:
         What is the same in several places is told once, with all of them.
         """
         names = list(self.notebooks if names is None else names)
-        advice = [one for name in names for one in _advice(self.notebooks[name])]
+        advice = [line for name in names for line in _advice(self.notebooks[name])]
         places = grouped((what, where) for where, what in (*advice, *self._not_combined(names)))
-        return [_told_once(what, found) for what, found in places.items()]
+        return [_told_once(what, where) for what, where in places.items()]
 
     def _not_combined(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield advice for implementations of which nothing is needed, other than of those in the same folder."""
@@ -136,17 +136,17 @@ def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> li
     """
     if not targets:
         return list(survey.graph.nodes)
-    wanted: set[CellName] = set()
+    selected: set[CellName] = set()
     for target in targets:
-        path, cell = _split(target)
-        names = {project.relative(one) for one in project.find_notebooks([path])}
-        cells = [name for name in survey.graph.nodes if name.notebook in names]
-        found = [name for name in cells if not cell or name.cell == cell]
-        if cell and not found:
+        cell = _split(target)[1]
+        notebooks = select_notebooks(project, survey, [target])
+        cells = [name for name in survey.graph.nodes if name.notebook in notebooks]
+        named = [name for name in cells if not cell or name.cell == cell]
+        if cell and not named:
             hint = unknown_cell_hint(cell, [name.cell for name in cells])
             raise ProjectError(target, f"there is no cell {cell!r}", "", hint)
-        wanted.update(found)
-    return [name for name in survey.graph.nodes if name in wanted]
+        selected.update(named)
+    return [name for name in survey.graph.nodes if name in selected]
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -159,8 +159,8 @@ def module_problems(project: Project) -> list[NotebookError]:
     folder, problems = project.operators_folder, list[NotebookError]()
     paths = [
         *operator_modules(folder).values(),
-        *(one for one in shared_files(folder) if one.suffix == ".py"),
-        *sorted(one for one in folder.glob("*.py") if not one.is_file()),
+        *(path for path in shared_files(folder) if path.suffix == ".py"),
+        *sorted(path for path in folder.glob("*.py") if not path.is_file()),
     ]
     for path in paths:
         name = project.relative(path)
@@ -202,8 +202,8 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     folder = notebook.script_path(cell).parent
     for line, *problem in header_problems(cell.code, cell.deps, folder):
         yield NotebookError(where(line), *problem)
-    if found := _syntax_error(cell.code):
-        number, said = found
+    if error := _syntax_error(cell.code):
+        number, said = error
         script = f"line {number} of {cell.script}: " if cell.script else ""
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
     imports = find_imports(cell.code, guarded=False)
@@ -256,7 +256,11 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
 def _page_clashes(names: Collection[str]) -> Iterator[tuple[str, NotebookError]]:
     """Yield an error for notebooks in a folder that has the name of a page: it would be a file and a folder."""
     operators = filter(None, map(operator_of, names))
-    taken = {FRONT, *map(page_path, names), *(results_page(one, kind) for one in operators for kind in KINDS)}
+    taken = {
+        FRONT,
+        *map(page_path, names),
+        *(results_page(operator, kind) for operator in operators for kind in KINDS),
+    }
     for name in names:
         for folder in map(str, PurePosixPath(name).parents):
             if folder in taken or is_generated(folder):

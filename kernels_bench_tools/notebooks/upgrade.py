@@ -122,7 +122,9 @@ def apply_changes(changes: Iterable[HeaderChange]) -> None:
         data = read_file(change.path)
         end = b"\r\n" if b"\r\n" in data else b"\n"
         # With the last line: one header may begin like another.
-        before, after = (f"{one}# ///".encode().replace(b"\n", end) for one in (change.before, change.after))
+        before, after = (
+            f"{content}# ///".encode().replace(b"\n", end) for content in (change.before, change.after)
+        )
         write_atomically(change.path, data.replace(before, after))
 
 
@@ -158,10 +160,10 @@ def _own_header(project: Project, path: Path, code: str) -> str | None:
         return content
     listed, sources = header.get("dependencies"), uv_settings(header).get("sources", {})
     named = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
-    found = {text: ours for text in named if (ours := own_requirement(text))}
-    if len(found) != 1 or not isinstance(sources, dict):
+    requirements = {text: ours for text in named if (ours := own_requirement(text))}
+    if len(requirements) != 1 or not isinstance(sources, dict):
         return content
-    [(before, ours)] = found.items()
+    [(before, ours)] = requirements.items()
     after, wanted = project.harness.requirement, own_requirement(project.harness.requirement)
     if wanted and ours.extras - wanted.extras:
         wanted.extras |= ours.extras
