@@ -25,11 +25,15 @@ PANELS = {
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]
-_FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
-"""Functions whose name is not that of their verb."""
-
-_MODULES = {"import": "importing", "history": "compare", "export": "compare", "init": "new"}
-"""Modules in ``cli`` whose name is not that of their verb."""
+_PLACES = {
+    "run": "run.run_notebook",
+    "list": "list.list_notebooks",
+    "import": "importing.importing",
+    "history": "compare.history",
+    "export": "compare.export",
+    "init": "new.init",
+}
+"""Module in ``cli`` and function of verbs whose functions are not called like them, or not in a module of their name."""
 
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
@@ -85,8 +89,8 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     for panel, verbs in PANELS.items():
         for verb in (verb for verb in verbs if verb in wanted):
-            module = import_module(f"kernels_bench_tools.cli.{_MODULES.get(verb, verb)}")
-            command = getattr(module, _FUNCTIONS.get(verb, verb))
+            module, name = _PLACES.get(verb, f"{verb}.{verb}").split(".")
+            command = getattr(import_module(f"kernels_bench_tools.cli.{module}"), name)
             if isinstance(command, typer.Typer):
                 for inner in command.registered_commands:
                     assert inner.callback is not None
