@@ -51,15 +51,15 @@ def build(
 ) -> int:
     """Run cells whose inputs changed, then publish the report.
 
-    With PATHs, only those notebooks and what they need run; the report shows the last results of the others. A long
-    build publishes committed records and stored results first, and then each operator when it is measured.
+    With PATHs, run only those notebooks and what they need; the report shows the last results of the others. A long
+    build publishes committed records and stored results first, then each operator once it is measured.
 
-    Failures are listed in the report, with the reason; it is written in every case. The exit code is that of the cells
-    of this build: stored results count like new ones, those of other cells and committed records do not.
+    The report is always written and lists failures with their reasons. The exit code covers the cells of this build,
+    including stored results, but neither other cells nor committed records.
 
     Args:
-        since (STATE): A revision, or the report.json of an earlier build. The front page lists what changed since, and the
-            pages of implementations have charts of their committed times.
+        since (STATE): Git revision, or report.json of an earlier build. The front page lists what changed since, and pages of
+            implementations plot their committed times.
     """
     project = find_project_of(paths or ())
     history = None

@@ -27,11 +27,11 @@ from kernels_bench_tools.text.words import plural
 def check(paths: Paths = None, operators: bool = False, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
-    run_benchmark, names in placeholders, each line of the records, and the files of self-checks.
+    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operator modules, calls of
+    run_benchmark, names in placeholders, every line of committed records, and files of self-checks.
 
     Args:
-        operators: Also run the code of the project's operators once, on a CPU with their smallest inputs.
+        operators: Also run each operator of the project once, on the CPU with its smallest inputs.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)

@@ -68,23 +68,23 @@ def choose(
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
 
-    Nothing is measured: committed records are used, and newer results of the last build here. For a shape that was not
-    measured, the nearest measured ones are shown, with the factors by which they differ. With --model, kernels are
-    weighted by their calls in a forward pass, and the speed-up of all choices together is predicted.
+    Measures nothing; uses committed records and newer results of the last build. For a shape that was not measured, shows
+    the nearest measured ones and the factors by which they differ. With --model, weights kernels by their number of calls
+    in a forward pass and predicts the speed-up of all choices together.
 
     Examples: `kbt choose rms_norm --axes hidden_dim=5120`; `kbt choose --model llama-3.1-8b --phase decode-1`.
 
     Args:
         operator (OPERATOR): Such as rms_norm.
-        axes (AXIS=VALUE,...): The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any
-            value. `rows` is batch times seq_len. `dtype` counts as an axis.
-        model (NAME): For each kernel of a model such as llama-3.1-8b.
+        axes (AXIS=VALUE,...): Shape, such as `hidden_dim=5120,rows=8192`. Axes that are not given may have any value. `rows`
+            is batch times seq_len; `dtype` is an axis, too.
+        model (NAME): Choose for each kernel of this model, such as llama-3.1-8b.
         phase (PHASES): With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]
         device (SLUG): Device of the records, such as nvidia-h200. [default: the only GPU with records, else this
             machine's device]
-        export (FORM): `engine` prints JSON: the fastest for each shape, what not to use, and the files of records behind
-            each line. `transformers` prints a `KernelConfig` for --model, of the layers whose kernel is slower for none of
-            its shapes, with what was measured in the whole model. Only committed records have files.
+        export (FORM): `engine` prints JSON: the fastest implementation per shape, those to avoid, and the files of committed
+            records behind each line. `transformers` prints a `KernelConfig` for --model, with the layers whose kernel is
+            slower at none of their shapes, and the effects measured in the whole model.
     """
     if bool(operator) == bool(model):
         what = "cannot be used together" if model else "are both missing"

@@ -52,16 +52,17 @@ def compare(
 ) -> int:
     """Show which rows changed between two states, by how much, and why.
 
-    A state is a revision, the report.json of a build, or a folder of records. *Slower* and *faster* need intervals apart,
-    more than 0.5 % and the row's noise, and a correction for the number of rows. Rows that were not measured again are left out.
-    Times of two sessions may differ because of the device: `kbt gate` measures both sides in one.
+    A state is a Git revision, the report.json of a build, or a folder of records. A row is *slower* or *faster* if the
+    intervals do not overlap and the difference exceeds 0.5 % and the row's noise, corrected for the number of rows. Rows
+    that were not measured again are left out. Times of different sessions may differ because of the device: `kbt gate`
+    measures both versions in one session.
 
     Args:
         base (BASE): Such as HEAD~5, origin/main or report.json.
-        head (HEAD): The same. [default: the files as they are]
-        every: Also rows that are the same, new or gone, or have no verdict.
-        markdown: Print a comment for a pull request.
-        fail_on (slower): Exit with 1 if a row is slower, or fails now.
+        head (HEAD): The same. [default: the working tree]
+        every: Also show rows that are unchanged, new, removed or without a verdict.
+        markdown: Print Markdown for a comment on a pull request.
+        fail_on (slower): Exit with 1 if a row is slower or fails now.
     """
     project = find_project(Path.cwd())
     steps = compare_states(place_of(project), base, head)
@@ -137,12 +138,12 @@ def history(
 ) -> None:
     """Show how times changed from commit to commit, and why.
 
-    Reads the committed records of all revisions from git. Each line is a measurement, with what differs from the one before:
-    code, toolchain, operator, harness or device. *Slower* and *faster* need intervals apart, and more than 0.5 % and the
-    row's noise, which is known from measurements between which nothing changed.
+    Reads the committed records of all revisions from Git. Each line is a measurement and what changed since the previous
+    one: code, toolchain, operator, harness or device. A time is *slower* or *faster* if the intervals do not overlap and
+    the difference exceeds 0.5 % and the row's noise, which is known from measurements between which nothing changed.
 
     Args:
-        rows (OPERATOR[/IMPLEMENTATION]): Whose times.
+        rows (OPERATOR[/IMPLEMENTATION]): Rows to show.
         workload (NAME): Only this workload.
         device (SLUG): Only this device.
     """
@@ -182,11 +183,10 @@ def export(
     form: Annotated[Literal["bencher", "pytorch"], typer.Argument(metavar="FORMAT")],
     report: Annotated[Path, typer.Argument()] = Path("site/report.json"),
 ) -> None:
-    """Print the correct times of a report as JSON of another dashboard.
+    """Print the times of correct results of a report as JSON for another dashboard.
 
     Args:
-        form: `bencher` for Bencher's metric format (`bencher run --adapter json --file`), `pytorch` for the benchmark database
-            of PyTorch.
+        form: `bencher`: Bencher's metric format (`bencher run --adapter json --file`). `pytorch`: PyTorch's benchmark database.
         report (FILE): The report.json of a build.
     """
     found = read_report(report)

@@ -75,24 +75,24 @@ def effect(
     """Replace a kernel of a model with an implementation, and measure the effect at every level.
 
     The model has random weights. Single kernels (L1), the blocks (L2) and layers (L3) that call them, and the whole
-    model (L4) are timed with and without the implementation, in turn, in each of three processes. The predicted
+    model (L4) are timed alternately with and without the implementation, in each of three processes. The predicted
     time is the time without it minus what its calls save; the verdict compares the measured speed-up with it.
 
-    With --record, the phases that were measured replace those that were recorded before, and others are kept.
+    With --record, measured phases replace those recorded before; other phases are kept.
 
     Args:
         implementations (OPERATOR/IMPLEMENTATION): Notebooks of implementations.
-        model (MODEL): A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.
+        model (MODEL): Model such as `llama-3.1-8b`, or a Hugging Face `config.json` or its folder.
         phase (PHASES): Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next
             token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and
             backward). Other numbers are possible.
         layers (N): Number of layers of the model to run. [default: all]
-        framework (NAME): `transformers`: replace kernels of Hugging Face transformers' model, instead of this
-            project's modules. The cell's environment needs the package.
-        together: Replace all kernels at the same time, instead of one notebook's after the other. All cells run in
-            the environment of the first.
-        processes (N): Number of new processes for each notebook.
-        record: Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them.
+        framework (NAME): `transformers`: replace kernels in Hugging Face transformers' model instead of this project's
+            modules. The cell's environment needs the package.
+        together: Replace the kernels of all notebooks at once instead of one after the other, in the environment of the
+            first.
+        processes (N): Number of fresh processes per notebook.
+        record: Write the records to effects/DEVICE/MODEL/, to be committed; the report shows them.
     """
     project = find_project_of(implementations)
     request = _request(model, phase, layers or 0, framework or "")

@@ -1,4 +1,4 @@
-"""``kbt gate``: two or more versions of implementations, measurement_of in one session."""
+"""``kbt gate``: two or more versions of implementations, measured in one session."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def gate(
     json: opt.Json = False,
     markdown: bool = False,
 ) -> int:
-    """Measure notebooks and an earlier version of them, or several, in one session; fail if one is slower.
+    """Measure two or more versions of notebooks in one session; fail if one is slower.
 
-    The processes of all take turns on one device, with the operator and the harness as they are now. What seems to have
-    changed is measurement_of again in fresh processes, and counts only if it changes again. Nothing is stored or published.
+    The processes of all versions take turns on one device, with the current operator and harness. What seems to have
+    changed is measured again in fresh processes, and counts only if it changes again. Nothing is stored or published.
 
     Args:
         paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
-        against (REV): A revision, a version of a package such as `triton==3.5.0`, or of a Hub kernel: `org/repo@1`, `org/repo@./folder`;
-            or another notebook of the operator: FILE.md.
-        heads (VERSION): Compare this version with it, instead of the notebooks as they are. Repeatable: each is compared with --against.
-        markdown: Print a comment for a pull request.
+        against (REV): Version to compare with: a Git revision, a version of a package such as `triton==3.5.0` or of a Hub
+            kernel (`org/repo@1`, `org/repo@./folder`), or another notebook of the operator (FILE.md).
+        heads (VERSION): Compare this version with --against, instead of the current notebooks. Repeatable.
+        markdown: Print Markdown for a comment on a pull request.
     """
     slower, code = measure_versions(paths or [], against, heads or [], options, json=json, markdown=markdown)
     return FAILURE if slower else code

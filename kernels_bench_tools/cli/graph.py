@@ -17,8 +17,8 @@ from kernels_bench_tools.text.words import did_you_mean, plural
 def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> None:
     """Show which blocks, layers and models call a kernel or block.
 
-    Classes that use it, directly or through others, are listed by level with the number of models in which they call it:
-    code that names a class does not always call it. Without MODULE, list what each class uses.
+    Lists the classes that use it, directly or through others, by level, with the models in which they call it: code that
+    names a class does not always call it. Without MODULE, lists what each class uses.
 
     Args:
         module (MODULE): Such as rms_norm or RMSNorm. [default: all]

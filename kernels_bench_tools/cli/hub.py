@@ -39,9 +39,9 @@ def build(
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.
 
-    Cells then load these builds instead of the Hub's. Their build.toml says what is compiled; kernels in Python are only
-    copied. Run it again after an interruption or an edit: it compiles missing and changed files. Functions of files that
-    were left out raise an error when they are called.
+    Cells then load these builds instead of the Hub's. build.toml defines what is compiled; kernels in Python are only
+    copied. After an interruption or an edit, run it again: it compiles missing and changed files. Functions of files that
+    are left out raise an error when called.
 
     Args:
         sources (PATH): Source folders, such as those of https://github.com/huggingface/kernels-community.

@@ -46,14 +46,16 @@ from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
 
 importing = typer.Typer(
-    no_args_is_help=True, help="Measure files that are written for other harnesses, as they are."
+    no_args_is_help=True, help="Measure files written for other benchmark harnesses, unmodified."
 )
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
 _Decoded = TypeVar("_Decoded")
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
 _Output = Annotated[Path | None, typer.Option("--output", "-o")]
-_Processes = Annotated[int, typer.Option(min=1, metavar="N", help="Processes. A verdict needs three.")]
+_Processes = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Number of processes. A verdict needs three.")
+]
 _Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of one process.")]
 _Page = Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the table as a page.")]
 
@@ -79,19 +81,19 @@ def import_kernelbench(
     page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time candidates for problems of KernelBench, and print fast_p.
+    """Check and time KernelBench candidates, and print fast_p.
 
-    A problem is a file with `Model`, `get_inputs` and `get_init_inputs`, a candidate's file has `ModelNew`. Both get the
-    same weights and inputs, which are drawn anew for each check and each timed call. Each candidate is measured in a
-    process of its own, after the reference, by the Python that runs kbt. Finished ones are kept in the folder of records:
-    run the same command again to continue.
+    A problem's file defines `Model`, `get_inputs` and `get_init_inputs`; a candidate's file defines `ModelNew`. Both get the
+    same weights and inputs, which are drawn anew for each check and each timed call. Each candidate runs in its own process,
+    after the reference, in the Python interpreter of kbt. Finished results are kept: run the command again to continue.
 
-    Examples: `kbt import kernelbench KernelBench/level1 --candidates runs/mine`; 1_relu.py there is for 1_relu.py here.
+    Example: `kbt import kernelbench KernelBench/level1 --candidates runs/mine` measures runs/mine/1_relu.py for
+    KernelBench/level1/1_relu.py.
 
     Args:
-        folder (DIR): Files of problems, also in folders below.
-        candidates (DIR): Files with `ModelNew`, at the same path as the problem's; or a folder of such files for each of
-            several candidates. [default: `ModelNew` in the problems' own files]
+        folder (DIR): Folder of problems, searched recursively.
+        candidates (DIR): Folder of candidates, each at its problem's path, or of one such folder per candidate. [default:
+            `ModelNew` in the problems' own files]
         output (FOLDER): Folder of the records. [default: kernelbench]
     """
     pairs = _find_pairs(folder, candidates)
@@ -111,20 +113,21 @@ def import_hf(
     page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time the benchmarks of `kernels benchmark`.
+    """Check and time benchmarks of `kernels benchmark`.
 
-    They are classes derived from `kernels.benchmark.Benchmark`, with `setup`, `benchmark_x` and `verify_x`. What `verify_x`
-    returns is the truth, within 0.01, and the baseline, timed in the same process. `setup` runs anew before each timed
-    call, with another seed, so that results which were kept are wrong. Finished workloads are kept, as of `kernelbench`.
+    They are subclasses of `kernels.benchmark.Benchmark` with `setup`, `benchmark_x` and `verify_x`. `verify_x` is the
+    reference, with a tolerance of 0.01, and the baseline, timed in the same process. `setup` runs before each timed call
+    with a new seed, so results that were kept are wrong. Finished results are kept, as for `kernelbench`.
 
     Examples: `kbt import hf ./my_kernel`; `kbt import hf benchmarks/benchmark.py --kernel kernels-community/relu@1`.
 
     Args:
-        path (PATH): A file, or the folder of a kernel with benchmarks/benchmark*.py.
-        kernel (REFERENCE): Of the Hub, such as kernels-community/relu@1, or a folder. [default: the folder above benchmarks/]
+        path (PATH): Benchmark file, or folder of a kernel with benchmarks/benchmark*.py.
+        kernel (REFERENCE): Kernel of the Hub, such as kernels-community/relu@1, or a folder. [default: the folder above
+            benchmarks/]
         output (FOLDER): Folder of the records. [default: hf-benchmarks]
-        payload (FILE): Write what `kernels benchmark --output` writes, with the time of the reference.
-        card (FOLDER): Write the charts of the kernel's card, benches_light_latency.svg and so on.
+        payload (FILE): Write the JSON of `kernels benchmark --output`, with the time of the reference.
+        card (FOLDER): Write the charts of the kernel's card, such as benches_light_latency.svg.
     """
     files = sorted(path.glob("benchmarks/benchmark*.py")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -159,19 +162,19 @@ def import_trace(
     page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time the solutions of a set of flashinfer-trace on its workloads.
+    """Check and time the solutions of a flashinfer-trace data set on its workloads.
 
-    A definition's `run` is the truth, within 0.01, and the baseline, timed in the same process before the solution is
-    loaded. Random inputs are drawn anew for each check and each timed call; those in files stay. Solutions in Python and
-    Triton are measured. Finished results are kept, as of `kernelbench`.
+    A definition's `run` is the reference, with a tolerance of 0.01, and the baseline, timed in the same process before the
+    solution is loaded. Random inputs are drawn anew for each check and each timed call; inputs in files stay. Solutions in
+    Python and Triton are measured. Finished results are kept, as for `kernelbench`.
 
-    Examples: `kbt import trace flashinfer-trace --definition rmsnorm_h4096 --traces result.jsonl`.
+    Example: `kbt import trace flashinfer-trace --definition rmsnorm_h4096 --traces result.jsonl`.
 
     Args:
-        folder (DIR): With definitions/, workloads/ and solutions/.
-        definition (NAME): Only this one; may be given several times. [default: all]
+        folder (DIR): Folder with definitions/, workloads/ and solutions/.
+        definition (NAME): Only this definition. Repeatable. [default: all]
         output (FOLDER): Folder of the records. [default: traces]
-        traces (FILE): Write the results as Trace JSON, one in each line.
+        traces (FILE): Write the results as Trace JSON, one per line.
     """
     requests, broken = _find_traces(folder, definition or [])
     if not requests and not broken:

@@ -48,8 +48,8 @@ def list_notebooks(
     """List operators, implementations and committed records, or the kernels of a model.
 
     Args:
-        records: List the committed records by device, mode and workload set, with those that are stale (the code
-            changed after they were measured) or not measured.
+        records: List committed records by device, mode and workload set, with those that are stale (the code changed since)
+            or not measured.
         device (SLUG): With --records: only this device.
         model (NAME): List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.
         phase (NAME): With --model: only this forward pass, such as decode-1, with its blocks and layers.

@@ -50,9 +50,9 @@ def new_implementation(
 ) -> None:
     """Create a notebook for a new implementation.
 
-    It is a working copy of the operator's baseline. An operator that computes several functions has a baseline for
-    each; select one with `--from`. No other file has to be edited. If the operator is built in and the project does
-    not have it, its folder is created first, with its baseline.
+    It is a working copy of the operator's baseline. An operator with several functions has a baseline for each: select one
+    with `--from`. No other file has to be edited. For a built-in operator that the project does not have, its folder is
+    created first, with its baseline.
 
     Args:
         name (OPERATOR/NAME): Such as layer_norm/my_kernel.
@@ -83,9 +83,9 @@ def new_implementation(
 def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     """Create a module and a folder for a new operator.
 
-    The module, `operators/NAME.py`, or in the folder that `operators` in `[tool.kbt]` names, defines the reference,
-    the inputs and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both
-    work unchanged: the operator computes y = 2x until you replace the formula in the module and in the baseline.
+    The module, `operators/NAME.py` (or in the folder set by `operators` in `[tool.kbt]`), defines the reference, the inputs
+    and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both run as they are:
+    the operator computes y = 2x until you replace the formula in the module and in the baseline.
 
     Args:
         name (NAME): Such as softmax.
@@ -225,7 +225,7 @@ _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
 def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
-    """Make a project that builds.
+    """Create a project.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
     publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.

@@ -19,11 +19,11 @@ from kernels_bench_tools.text.words import abbreviated, plural
 def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, json: opt.Json = False) -> None:
     """Show which cells a build would run, and why.
 
-    Nothing is run or written. Pass the same options as to the build: other workloads, for example, need other
-    measurements. A cell that needs one of these cells is shown as *may run*: it runs only if their outputs change.
+    Runs and writes nothing. Pass the same options as to the build: other workloads, for example, need other measurements.
+    Cells that need one of these are shown as *may run*: they run only if its outputs change.
 
     Args:
-        since (REV): List the notebooks affected by changes since this git revision, regardless of stored results.
+        since (REV): List the notebooks affected by changes since this Git revision, regardless of stored results.
             As JSON, a list for `strategy.matrix.include` of a GitHub workflow.
     """
     project = find_project_of(paths or ())

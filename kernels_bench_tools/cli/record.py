@@ -111,15 +111,15 @@ def record(
 ) -> int:
     """Copy measured records into the project, to be committed.
 
-    Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
-    workloads that were measured again are replaced. An earlier row is kept if the new one is missing, has failed, or
-    was measured in fewer processes with the same code, unless --force is given. Records of `kbt effect` go to
-    effects/DEVICE/MODEL/: a new phase replaces an earlier one, unless it was measured with fewer layers.
+    Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl with the rows of all processes. Replaces only rows of
+    workloads that were measured again. An earlier row is kept if the new one is missing, failed, or was measured in fewer
+    processes with the same code, unless --force is given. Records of `kbt effect` go to effects/DEVICE/MODEL/: a new phase
+    replaces an earlier one, unless it was measured with fewer layers.
 
     Args:
         paths (PATH): JSONL files, or folders of them, from another machine. [default: the records of the last
             build, even if it was interrupted]
-        force: Replace whole files, including measured rows by failures.
+        force: Replace whole files, even measured rows by failures.
         full: Keep all samples and digits. [default: 20 samples per row]
     """
     project = find_project(Path.cwd())

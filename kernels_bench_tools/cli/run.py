@@ -69,18 +69,17 @@ def run_notebook(
 ) -> int:
     """Run a notebook and compare it with the baseline.
 
-    For an operator, print the ranking of its implementations and the results of each workload.
+    For an operator, print the ranking of its implementations and the results of each workload. A file of
+    `kernels benchmark`, such as benchmarks/benchmark.py, is measured as by `kbt import hf`.
 
-    A file of `kernels benchmark`, such as benchmarks/benchmark.py, is measured as by `kbt import hf`.
-
-    Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused.
+    Publishes nothing, and reuses results of earlier builds. Measures in one process unless --processes is given;
+    `kbt build` uses several.
 
     Args:
-        notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
-        against (REV): Compare it instead with how it was in this revision, or with a version of a package, such as
-            `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
-        heads (VERSION): With --against: measure it with this version of a package or Hub kernel. Repeatable.
+        notebook (NOTEBOOK[:CELL]): Path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
+        against (REV): Compare instead with this Git revision, or with a version of a package such as `triton==3.5.0`, in
+            one session (see `kbt gate`, which also fails if it is slower).
+        heads (VERSION): With --against: measure this version of a package or Hub kernel. Repeatable.
     """
     if notebook.endswith(".py"):
         return import_hf(Path(notebook), processes=options.processes or 1, json=json)

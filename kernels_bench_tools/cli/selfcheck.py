@@ -40,7 +40,7 @@ def selfcheck(
         quick: Time fewer calls, in 3 processes, and skip the tests of verdicts.
         processes (N): Number of fresh processes. [default: 10]
         ncu (PROGRAM): Path of Nsight Compute; empty to skip it.
-        output (FILE): File to write. [default: selfcheck/DEVICE.json]
+        output (FILE): Output file. [default: selfcheck/DEVICE.json]
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"

@@ -33,15 +33,15 @@ def serve(
 ) -> int:
     """Show the report in a browser and rebuild it when files change.
 
-    The address is http://127.0.0.1:PORT; Ctrl-C stops the server. After each build, open pages reload and keep their
-    scroll position. Edited prose runs no cell. Errors are shown in the terminal and in the open pages, above the last
-    good report. A file that changes during a build starts another build after it.
+    Serves http://127.0.0.1:PORT until Ctrl-C. After each build, open pages reload and keep their scroll position. Errors
+    are shown in the terminal and in open pages, above the last good report. Edited prose runs no cell. A change during a
+    build starts another build after it.
 
-    Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
+    Measures in one process, as `kbt run` does; `kbt build` uses several.
 
     Args:
         port: Port to listen on; 0 for any free port.
-        no_build: Run nothing; show site/ as other commands write it.
+        no_build: Do not build; show site/ as other commands write it.
     """
     project = find_project_of(paths or ())
     project.find_notebooks([path.partition(":")[0] for path in paths or ()])

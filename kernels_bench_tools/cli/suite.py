@@ -47,14 +47,14 @@ def suite(
 ) -> int:
     """Measure a suite of operators and print one table.
 
-    Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU.
-    The table is printed, and published with the report as a page, Markdown and CSV. Failures are listed, with the
-    reason. Results of an earlier build are reused.
+    Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU. The table
+    is also published with the report as a page, Markdown and CSV. Failures are listed with their reasons. Results of
+    earlier builds are reused.
 
     Args:
         name (SUITE): Name of a file in suites/, such as `trainscale`.
         device: Device to measure on. [default: the GPU if there is one]
-        full: Use the full shapes on a CPU too, which takes hours.
+        full: Use the full shapes on a CPU, too, which takes hours.
     """
     project = find_project(Path.cwd())
     known = sorted(path.stem for path in (project.root / FOLDER).glob("*.toml"))

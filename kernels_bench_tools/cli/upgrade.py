@@ -28,9 +28,8 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
 
     Args:
         to (DATE): New date, such as 2026-11-20. [default: today]
-        harness: Change instead where all cells get this package from: a version, a path or a git URL, such as
-            `--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without a value, change all
-            headers to what pyproject.toml says.
+        harness: Change instead where all cells get this package from, to a version, a path or a Git URL, such as
+            `--harness kernels-bench-tools==0.1.0`, and write it to pyproject.toml. Without a value, use the one there.
         dry_run: Print the changes without writing them.
     """
     project = find_project_of(() if harness else paths or ())
