@@ -122,7 +122,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | RecursionError) and "new thread" not in str(error):
             raise
-        what = f"the system refused what it needs ({error or type(error).__name__})"
+        what = f"not enough memory, threads or stack ({error or type(error).__name__})"
         remedy = "Free memory, end processes, or raise `ulimit`. Finished results are kept"
         print("kbt:", KbtError(" ".join(["kbt", *arguments[:1]]), what, "", remedy), file=sys.stderr)
         return USER_MISTAKE
@@ -130,13 +130,13 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         where, why = error.filename2 or error.filename or "the current folder", error.strerror or error
         if error.errno in _DISK_FULL:
             what, expected = f"cannot be written ({why})", ""
-            remedy = "Free some space and run the same command again. Finished results are kept"
+            remedy = "Free disk space and run the command again. Finished results are kept"
         elif error.errno == errno.ENOENT:
-            what, expected = f"is gone ({why})", "A folder that stays while the command runs"
-            remedy = "Change into a folder that exists and run the same command again"
+            what, expected = f"no longer exists ({why})", "A folder that exists while the command runs"
+            remedy = "Change to an existing folder and run the command again"
         else:
-            what, expected = f"cannot be used ({why})", "A file or folder that you may read and write"
-            remedy = "Change its mode or its name, or move it away"
+            what, expected = f"cannot be used ({why})", "A readable and writable file or folder"
+            remedy = "Change its permissions, rename it or move it away"
         print("kbt:", KbtError(str(where), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 
@@ -144,7 +144,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 def end_interrupted(arguments: Sequence[str]) -> int:
     """Say that a command was interrupted, whose ``--json`` is then an object that says so; return the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it could only spoil how the command ends
-    print("kbt: interrupted. Finished results are kept. Run the same command to continue.", file=sys.stderr)
+    print("kbt: interrupted. Finished results are kept. Run the command again to continue.", file=sys.stderr)
     if "--json" in arguments:
         print('{"interrupted": true}')
     return INTERRUPTED

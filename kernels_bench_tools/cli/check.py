@@ -39,7 +39,9 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
     names = [project.relative(path) for path in chosen]
     problems: list[KbtError] = [*survey.problems(names)]
     problems += cell_problems(survey.notebooks[name] for name in sorted(names))
-    advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
+    advice = (
+        [] if names else ["no notebooks were found; links, hidden folders and other projects are skipped"]
+    )
     for notebooks in project_operators(project).values():
         if not {*notebooks} & {*chosen}:
             continue
@@ -49,9 +51,9 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
         }
         stems = {path.stem for path in notebooks}
         gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]
-        remedy = "Remove it; if the notebook was renamed, rename it and each `impl` in it."
+        remedy = "Remove the file or, if the notebook was renamed, rename it and each `impl` in it."
         advice += [
-            f"{name}: no notebook has this name, and its rows are still shown. {remedy}" for name in gone
+            f"{name}: no notebook has this name, but its rows are still shown. {remedy}" for name in gone
         ]
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)
@@ -84,7 +86,12 @@ def _run_operators(project: Project) -> list[KbtError]:
     """Return the mistakes in what the project's operators do."""
     names = [*operator_modules(project.operators_folder)]
     if names and find_spec("torch") is None:
-        raise KbtError("kbt check --operators", "torch is not installed beside kbt", "", "pip install torch")
+        raise KbtError(
+            "kbt check --operators",
+            "torch is not installed in the environment of kbt",
+            "",
+            "Run `pip install torch`",
+        )
     folder, module = str(project.operators_folder), "kernels_bench_tools.measure.correctness"
     done = run_program(python_command("-m", module, folder, *names))
     if done.returncode:

@@ -188,7 +188,7 @@ def _choose_for_model(
             print(_command(["kbt effect", *choices.effect, *options]))
         print()
     if missing := unmeasured(chosen, measurements):
-        print("to measure what has no record of its own shape, on that device:")
+        print("to measure shapes without a record, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
 
 
@@ -312,7 +312,7 @@ def _label(task: TaskChoice) -> str:
 
 def _prediction(choices: PhaseChoice) -> str:
     if (found := choices.prediction) is None:
-        return "predicted: nothing, as no kernel was measured with its own shape"
+        return "no prediction: no kernel was measured at its shape"
     calls = plural(sum(task.calls for task in choices.tasks), "call")
     kernels = f"{found.tasks} of {plural(len(choices.tasks), 'kernel')}, {found.calls} of {calls}"
     times = f"{milliseconds(found.baseline_ms)} to {milliseconds(found.ms)} ms"

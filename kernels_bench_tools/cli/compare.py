@@ -156,7 +156,7 @@ def history(
     if not found:
         names = {one.row.workload for one in steps} if workload else {*known}
         hint = did_you_mean(workload or operator, names, "`kbt list --records` shows what was measured")
-        what = "no commit has records of it"
+        what = "has no records in any commit"
         raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
     if json:
         print_json({"rows": [step.as_data() for step in found]})

@@ -117,7 +117,9 @@ def effect(
         with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
             code = keep_records(project, files)
     elif files:
-        note(f"--record keeps these results in {abbreviated([project.relative(file) for file in files])}")
+        note(
+            f"pass --record to keep these results in {abbreviated([project.relative(file) for file in files])}"
+        )
     return code or print_failures(result, strict=False)
 
 
@@ -167,8 +169,8 @@ def _measuring_cells(
             expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
             raise NotebookError(name, what, expected)
         if together and (twice := called & computed):
-            what = f"computes {min(twice)}, as another one does"
-            raise NotebookError(name, what, "One implementation of each operator")
+            what = f"computes {min(twice)}, which another notebook replaces already"
+            raise NotebookError(name, what, "One implementation per operator")
         computed |= called
     if not measuring:
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
@@ -196,22 +198,22 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         stem in known
         and config_for(framework, msgspec.json.decode(known[stem].read_bytes()), where) != shapes
     ):
-        raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
+        raise ModelError(where, f"differs from the {stem} that kbt knows", "", "Rename it")
     if layers > shapes.num_hidden_layers:
         most = shapes.num_hidden_layers
-        raise ModelError(f"--layers {layers}", "is more than the model has", f"At most {most}")
+        raise ModelError(f"--layers {layers}", "exceeds the layers of the model", f"At most {most}")
     phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
         sizes, positions = phase_sizes(name), shapes.max_position_embeddings
         if sizes.trains and not framework:
-            what = "this project's models have a cache and no backward pass"
+            what = "models of this project have no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
         if positions and sizes.context > positions:
-            what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
+            what = f"needs {sizes.context} positions; the model has {positions}"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
     if not is_file_name(stem):
         expected = "Text that does not begin with a dot"
-        raise ModelError(where, f"{stem!r} cannot be a name", expected, "Rename it")
+        raise ModelError(where, f"{stem!r} is not a valid name", expected, "Rename it")
     # Two files of one name must not share records.
     unique = stem if stem in known else f"{stem}-{config_digest(shapes)}"
     name = model_of_framework(unique, framework)

@@ -74,7 +74,7 @@ def measure_versions(
     if options.environment == "current" and (
         package := next((v for v in (against, *heads) if "==" in v), "")
     ):
-        what, expected = "needs an environment of its own", "`--env uv`, or a revision"
+        what, expected = "needs a separate environment", "`--env uv`, or a revision"
         raise ProjectError(package, what, expected)
     names = [project.relative(path) for path in project.find_notebooks(paths)]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
@@ -111,7 +111,7 @@ def measure_versions(
     changed = {step.row[:2] for step in steps if step.kind in TIMED}
     again = [name for name in sides if (operator_of(name), PurePosixPath(name).stem) in changed]
     if again and not code:
-        note(f"measuring {plural(len(again), 'notebook')} again, whose times seem to differ")
+        note(f"measuring {plural(len(again), 'notebook')} again, since times seem to differ")
         kinds = {step.row: step.kind for step in measure(again)[0]}
         for step in steps:
             if step.kind in TIMED and kinds.get(step.row) is not step.kind:
@@ -132,7 +132,9 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
         if other := next(
             (name for name in texts if operator_of(name) != operator_of(project.relative(path))), ""
         ):
-            raise ProjectError(version, f"is of another operator than {other}", "A notebook of the same one")
+            raise ProjectError(
+                version, f"is of another operator than {other}", "A notebook of the same operator"
+            )
         return dict.fromkeys(texts, read_file(path))
     if "==" not in version:
         repository = Repository(project.root)
@@ -140,12 +142,10 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
         found = {name: files[name] for name in texts if name in files}
         return dict(zip(found, repository.read([*found.values()]), strict=True))
     if not parse_requirement(version):
-        raise ProjectError(version, "is no version of a package", "Such as triton==3.5.0")
+        raise ProjectError(version, "is not a version of a package", "Such as triton==3.5.0")
     for name, text in texts.items():
         if not split_header(text.decode(errors="replace"))[1]:
-            raise ProjectError(
-                name, f"has no header in which {version} could be", "A cell with `# /// script`"
-            )
+            raise ProjectError(name, f"has no header for {version}", "A cell with `# /// script`")
     return {name: with_version(text.decode(), version).encode() for name, text in texts.items()}
 
 
@@ -156,13 +156,13 @@ def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
     if pin[0] in "./":  # of the command; in a notebook it would be of the notebook's folder
         if not (folder := Path(pin).resolve()).is_dir():
             raise ProjectError(
-                reference, "there is no such folder", "One that `kbt hub build` made, or like it"
+                reference, "the folder does not exist", "A folder as `kbt hub build` writes it"
             )
         reference = str(folder)
     pinned = rf"{quoted}(?:\s*,\s*(?:version|revision)\s*=\s*[^,)\s]+)?"
     changed, count = re.subn(pinned, rf"\g<quote>{reference}\g<part>", text)
     if not count:
-        raise ProjectError(name, f"does not get {repo}", f'A call such as get_kernel("{repo}", version=1)')
+        raise ProjectError(name, f"does not load {repo}", f'A call such as get_kernel("{repo}", version=1)')
     return changed.encode()
 
 

@@ -58,7 +58,7 @@ def build(
     ):
         if importlib.util.find_spec(package) is None:
             remedy = f"Install {advice}, beside kbt. In a checkout: `uv run --group torch --extra hub kbt hub build`"
-            raise KbtError("hub build", f"needs the package {package}, which is not installed", "", remedy)
+            raise KbtError("hub build", f"the package {package} is not installed", "", remedy)
     folder = output.absolute() if output else builds_folder(Path.cwd())
     output_folder(folder if output or os.environ.get(BUILDS_VARIABLE) else None, folder)
     request = BuildRequest(

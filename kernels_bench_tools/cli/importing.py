@@ -240,14 +240,14 @@ def _refusal(
     """Return why a solution cannot be measured."""
     names = [solution.name, solution.definition, *(workload.uuid for workload in workloads)]
     if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
-        return Status.INVALID, f"{wrong[0]!r} is no name for a file"
+        return Status.INVALID, f"{wrong[0]!r} is not a valid file name"
     if definition is None:
         return Status.INVALID, "its definition is not in definitions/"
     if definition.op_type == "sampling":
-        return Status.UNSUPPORTED, "draws samples, which no reference is equal to"
+        return Status.UNSUPPORTED, "draws samples, which cannot be compared with a reference"
     if solution.spec.language not in {"python", "triton"}:
         language = solution.spec.language
-        return Status.UNSUPPORTED, f"is written in {language}; only python and triton are loaded"
+        return Status.UNSUPPORTED, f"is written in {language}; only python and triton are supported"
     return None
 
 
@@ -261,7 +261,7 @@ def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
             reason = _failure(end, folder / "stderr", timeout)[1]
             raise ProjectError(str(file), f"cannot be imported ({reason})")
     if not names:
-        what = "defines no class derived from kernels.benchmark.Benchmark with benchmark_x"
+        what = "defines no subclass of kernels.benchmark.Benchmark with benchmark_x"
         raise ProjectError(str(file), what)
     return names
 
@@ -294,7 +294,7 @@ def _measure_all(
         print(visible(line), file=sys.stderr, flush=True)
     if stored:
         note(
-            f"{plural(stored, 'result')} of earlier runs in {output}; remove a file there to measure it again"
+            f"{plural(stored, 'result')} of earlier runs in {output} reused; remove a file there to measure it again"
         )
     return measured
 
@@ -310,7 +310,7 @@ def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
     }
     if not problems:
         expected = "Files with `class Model`, `get_inputs` and `get_init_inputs`"
-        raise ProjectError(str(folder), "has no problem of KernelBench", expected)
+        raise ProjectError(str(folder), "has no KernelBench problems", expected)
     pairs: list[tuple[str, str, Path | None]]
     if candidates is None:
         pairs = [
@@ -385,9 +385,9 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
     if end.stop is Stop.TIMEOUT:
         return Status.TIMEOUT, f"took more than {timeout:g} s (--timeout)"
     if end.stop is Stop.MEMORY:
-        return Status.OOM, "used too much memory"
+        return Status.OOM, "exceeded the memory limit"
     if end.stop or end.code < 0:
-        return Status.CRASHED, f"ended by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
+        return Status.CRASHED, f"killed by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
     lines = public(log.read_text("utf-8", errors="replace")).strip().splitlines()
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 

@@ -199,7 +199,7 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
         _print_table(lines, right={0, 2})
         print()
     if tasks.kernels and not phase:
-        print_heading("kernels of the Hub that use_kernels=True takes, by device")
+        print_heading("Hub kernels that use_kernels=True loads, by device")
         lines = [["layer or function", *HUB_DEVICES]]
         for name, devices in tasks.kernels.items():
             lines.append([name, *(", ".join(devices.get(device, ["none"])) for device in HUB_DEVICES)])

@@ -94,7 +94,7 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     module = f"{project.operators}/{name}.py"
     reserved = {"docs", "site", "node_modules", project.operators.partition("/")[0]}
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:
-        what = "is not a name for an operator" if not _NAME.fullmatch(name) else "is reserved"
+        what = "is not a valid operator name" if not _NAME.fullmatch(name) else "is reserved"
         raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
     if name in built_in_operators():
         remedy = f"To use it: kbt new implementation {name}/my_kernel"
@@ -112,7 +112,7 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     # A killed command has written a part.
     if len(present) == len(files) or {*present} - files.keys() or _others(files):
         first = project.relative(present[0]) if present else name
-        raise ProjectError(first, "exists already", "", "Choose another name")
+        raise ProjectError(first, "already exists", "", "Choose another name")
     _write(files, project.root)
     print(*map(project.relative, files), sep="\n")
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
@@ -125,7 +125,7 @@ def _create_implementation(
     known = operators(project)
     if operator not in known:
         names = [*known, *(name for name in built_in_operators() if name not in known)]
-        what, expected = "is not an operator of this project, nor built in", f"One of {', '.join(names)}"
+        what, expected = "is neither an operator of this project nor built in", f"One of {', '.join(names)}"
         hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
         raise ProjectError(operator, what, expected, hint)
     notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
@@ -137,7 +137,7 @@ def _create_implementation(
     start = read_notebook(project, notebooks[baselines[0]].path)
     path = start.path.parent / f"{stem}.md"
     if path.exists():
-        raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
+        raise ProjectError(project.relative(path), "already exists", "", "Edit it, or choose another name")
     cell, requires = start.cells[-1], start.front.requires
     text = _filled(
         "implementation.md",
@@ -198,7 +198,7 @@ def _others(files: Mapping[Path, bytes]) -> list[Path]:
 
 def _refuse_others(root: Path, files: Mapping[Path, bytes], remedy: str) -> None:
     if existing := [os.path.relpath(path, root) for path in _others(files)]:
-        what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was created"
+        what = f"already {'exist' if len(existing) > 1 else 'exists'}, so nothing was created"
         raise ProjectError(", ".join(existing), what, "", remedy)
 
 
@@ -270,18 +270,18 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     ):
         print(f"  {command:<{len(run)}}  # {purpose}")
     if "path" in project.harness.source:
-        note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
+        note(f"cells install {PACKAGE} from {project.harness.source['path']}, like this command")
         if Path(project.harness.source["path"]).is_absolute():
             note("other machines do not have that folder")
-        note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
+        note(f"to install it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
     if workflow not in files:
-        note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
+        note(f"{os.path.relpath(workflow, root)} already exists and was kept; it does not build this project")
     elif _REPOSITORY in _elsewhere(project.harness):
-        note(f"the workflow takes {PACKAGE} from {_REPOSITORY}: HARNESS in it says what to do on a release")
+        note(f"the workflow installs {PACKAGE} from {_REPOSITORY}; see HARNESS in it for releases")
     for path in project.notebook_paths():
         if path not in files:
             name = project.relative(path)
-            note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
+            note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page and its cells run")
 
 
 def _own_source(root: Path) -> Harness:
@@ -308,7 +308,7 @@ def _settings(project: Project) -> str:
     path = project.root / "pyproject.toml"
     if is_root(project.root):
         remedy = "`kbt new operator` and `kbt new implementation` add to it"
-        raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
+        raise ProjectError(str(path), "already has [tool.kbt]: this is a project", "", remedy)
     settings = f"""[tool.kbt]
 title = {json.dumps(project.title, ensure_ascii=False)}
 # Which Markdown files are notebooks. Others contain examples, not cells.

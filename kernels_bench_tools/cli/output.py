@@ -33,7 +33,9 @@ def note(text: str) -> None:
 def note_unused(options: Mapping[str, object], why: str) -> None:
     """Say which of these options were given, by name, although they have no effect."""
     if given := [name for name, value in options.items() if value]:
-        print(f"note: {' and '.join(given)}: no effect {why}", file=sys.stderr)
+        print(
+            f"note: {' and '.join(given)} {'have' if given[1:] else 'has'} no effect {why}", file=sys.stderr
+        )
 
 
 def short_path(path: Path) -> str:
@@ -120,7 +122,7 @@ def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
                 note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
             elif cell and cell.workloads.keys() == {Status.OK}:
                 for status in notebook.front.expect:
-                    note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
+                    note(f"{notebook.path} expects {status}, but no workload is. Remove it from `expect`")
     wrong = [
         f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
         for name, cell in cells
@@ -128,7 +130,7 @@ def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
     ]
     broken = sorted(result.left_out.keys() & set(result.selected))
     if broken:
-        said = f"kbt: {plural(len(broken), 'notebook')} left out, with mistakes that kbt check lists: {abbreviated(broken)}"
+        said = f"kbt: {plural(len(broken), 'notebook')} left out because of errors, which kbt check lists: {abbreviated(broken)}"
         print(visible(said), file=sys.stderr)
     if not wrong:
         return FAILURE if broken else 0

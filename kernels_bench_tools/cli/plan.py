@@ -34,7 +34,7 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
             "--sustained": options.request.sustained,
             "--processes": options.processes,
         }
-        note_unused(unused, "with --since, which does not look at results")
+        note_unused(unused, "with --since, which ignores results")
         affected = find_affected(project, paths or [], since, options.environment)
         if json:
             print_json(affected)
@@ -69,6 +69,6 @@ _COUNTED = {
     PlannedAction.RUN: "would run",
     PlannedAction.MAY_RUN: "may run",
     PlannedAction.UNSUPPORTED: "cannot run here",
-    PlannedAction.BROKEN: "left out, with mistakes in their notebooks",
+    PlannedAction.BROKEN: "left out because of errors in their notebooks",
     PlannedAction.UNCHANGED: "unchanged",
 }

@@ -98,7 +98,7 @@ class PlainProgress(Progress):
     def process_ended(self, name: str, waits: bool) -> None:
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
-            ended = f"{self._running[name]} ended, the next is after other cells'"
+            ended = f"{self._running[name]} ended, waiting for other cells"
             self.write(f"  {self._number(name)}{name}  {ended}")
 
     def cell_output(self, name: str, line: str) -> None:

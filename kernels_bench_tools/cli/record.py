@@ -128,9 +128,9 @@ def record(
         destinations = _destinations(project, _sources(project, paths or []))
         if not destinations and paths:
             where, expected = ", ".join(map(str, paths)), "A JSONL file of records, or a folder of them"
-            raise ProjectError(where, "no records were found", expected)
+            raise ProjectError(where, "has no records", expected)
         if not destinations:
-            what = "no cell has written records of `run_benchmark`"
+            what = "no cell wrote records of `run_benchmark`"
             raise ProjectError("record", what, "", "Run `kbt build` first")
         return keep_records(project, destinations, force=force, full=full)
 
@@ -142,7 +142,7 @@ def keep_records(
     unreadable = 0
     for path in filter(is_linked, destinations):
         what = "is a symbolic link, or in a folder that is one"
-        raise RecordError(str(path), what, "A file of this project", "Replace the link by what it names")
+        raise RecordError(str(path), what, "A file of this project", "Replace the link by its target")
     for path, records in sorted(destinations.items()):
         try:
             before = read_records(path, project.relative(path), refuse) if path.is_file() else []

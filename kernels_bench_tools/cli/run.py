@@ -52,7 +52,7 @@ from kernels_bench_tools.text.tables import grouped, table
 from kernels_bench_tools.text.words import plural
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
-_ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
+_ADD_PACKAGE = "to import {} in a cell, add its package to `dependencies` of the header; files beside the notebook cannot be imported"
 
 
 @takes_build_options(
@@ -86,7 +86,7 @@ def run_notebook(
     if against:
         return measure_versions([notebook], against, heads or [], options, json=json)[1]
     if heads:
-        raise ProjectError("--with", "is one side of a comparison", "The other side, too", "Add --against")
+        raise ProjectError("--with", "has nothing to compare with", "", "Add --against")
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
@@ -276,7 +276,7 @@ def _note_what_next(cells: Sequence[CellResult]) -> None:
         for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(result.cell.reason)):
             note(str(text))
     if any(result.cell.cached and result.records for result in cells):
-        note("stored results, since nothing changed; --rerun measures again")
+        note("stored results are shown, since nothing changed; --rerun measures again")
     rows = [row for result in cells if result.records for row in result.comparisons[1]]
     if any(row.verdict is Verdict.FEW_PROCESSES and row.processes < FEWEST_PROCESSES for row in rows):
         note(f"a verdict needs {FEWEST_PROCESSES} processes: --processes {FEWEST_PROCESSES}")

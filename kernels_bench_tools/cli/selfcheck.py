@@ -49,7 +49,10 @@ def selfcheck(
     check_writable(target.parent)  # before minutes of measuring
     if importlib.util.find_spec("torch") is None:
         raise ProjectError(
-            "selfcheck", "this interpreter has no torch", "", "`uv run --with torch kbt selfcheck` adds it"
+            "selfcheck",
+            "torch is not installed in this interpreter",
+            "",
+            "`uv run --with torch kbt selfcheck` adds it",
         )
     output_folder(output and output.parent, project.root / FOLDER)
     commit = Checkout(project.root).commit

@@ -36,7 +36,7 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
     wanted, undated = project.harness, 0
     if harness:
         if to or len(paths or []) > 1:
-            what = "--to cannot be given with it" if to else "takes one value, and changes all notebooks"
+            what = "cannot be used with --to" if to else "takes one value, since it changes all notebooks"
             raise ProjectError("--harness", what, "A version, a path or a git URL")
         if value := "".join(paths or []):
             wanted = parse_harness(value, project.root)
@@ -56,4 +56,4 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
     if undated:
         note(f"{undated} cells install packages without a date; `kbt check` lists them")
     if harness and "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:
-        note("without a revision later builds may install another version; add one, such as @v0.1.0")
+        note("without a revision, later builds may install another version; add one, such as @v0.1.0")
