@@ -55,11 +55,11 @@ class Fence:
     def note(self) -> str:
         """What is most likely a mistake, and what to do; empty if nothing is."""
         if _FOREIGN.match(self.info):
-            what = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example."
-            return f"{what} Write ```python id=NAME if it should run."
+            what = "this fence is a cell of another tool (MyST, Quarto, marimo), and does not run here."
+            return f"{what} Write ```python id=NAME to run it."
         if self.is_python and self.nested:
             what = "a python fence in a list or a quotation is an example, not a cell."
-            return f"{what} Remove its indentation if it should run."
+            return f"{what} Move it out to run it."
         language, *attributes = self.info.split() or [""]
         is_similar = language != "python" and language.lower() in {"py", "python", "python3"}
         if is_similar and any(word.startswith(("id=", "outputs=", "needs=")) for word in attributes):
@@ -226,7 +226,7 @@ def _seconds(text: str | None, report: Report) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > _TIMEOUT_DIGITS or int(text) == 0:
-        report(f"timeout={text[:20]} is wrong", "A whole number of seconds, such as timeout=600")
+        report(f"timeout={text[:20]} is invalid", "A whole number of seconds, such as timeout=600")
         return None
     return int(text)
 
@@ -236,7 +236,7 @@ def _script_text(project: Project, name: str, script: str, report: Report) -> st
     path = project.root / inside if inside else None
     if path is None or not real_path(path).is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")
-        report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
+        report(f"script={shown} is outside the project", "A path relative to the notebook's folder")
         return ""
     try:
         return read_file(path).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
@@ -250,10 +250,10 @@ def _check_names(info: str, report: Report) -> None:
     for word in info.split()[1:]:
         key, equals, value = word.partition("=")
         if not key or not equals or not value:
-            report(f"{word!r} is no attribute", "Attributes are NAME=VALUE without spaces")
+            report(f"{word!r} is not an attribute", "NAME=VALUE without spaces")
             return  # what follows is most likely part of the same attribute
         if key not in ATTRIBUTES:
-            hint = did_you_mean(key, ATTRIBUTES, f"Known are {', '.join(ATTRIBUTES)}")
+            hint = did_you_mean(key, ATTRIBUTES, f"Known attributes are {', '.join(ATTRIBUTES)}")
             report(f"unknown attribute {key!r}", "", hint)
         elif key in seen:
             report(f"{key}= is given twice", "", "Remove one of them")
@@ -262,25 +262,25 @@ def _check_names(info: str, report: Report) -> None:
 
 def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> None:
     if not _SAFE_ID.fullmatch(cell.id) or ".." in cell.id:
-        report(f"id={cell.id} is not a name", "Letters, digits, `_`, `-` and `.`; it becomes a file name")
+        report(f"id={cell.id} is invalid", "Letters, digits, `_`, `-` and `.`, since it becomes a file name")
     for output in cell.outputs:
         if output.startswith("/") or ".." in output.split("/") or "\\" in output:
-            report(f"outputs={output} leaves the cell's folder", "A relative path without `..`")
+            report(f"outputs={output} is outside the cell's folder", "A relative path without `..`")
     for flag in _FLAGS:
         if attributes.get(flag, "true").lower() not in {"true", "false"}:
-            report(f"{flag}={attributes[flag]} is wrong", "true or false")
+            report(f"{flag}={attributes[flag]} is invalid", "true or false")
     try:
         header = read_header(cell.code)
     except ValueError as error:
         # Lines are the notebook's, other than those of a script.
         before = 0 if cell.script else cell.file_line
         said = _LINE.sub(lambda match: f"at line {int(match[1]) + before}", str(error))
-        report(f"the cell cannot be run: {said}", "A `# /// script` header as PEP 723 describes")
+        report(f"the cell cannot run: {said}", "A `# /// script` header as PEP 723 describes")
         return
     if has_credentials("\n".join([split_header(cell.code)[1], *cell.deps])):
-        what = "an address in its header has a name, password or token, which pages and logs would show"
-        remedy = "Let git ask its credential helper, or name an index by UV_INDEX"
-        report(what, "An address without them", remedy)
+        what = "a URL in its header has a user name, password or token, which pages and logs would show"
+        remedy = "Use a Git credential helper, or UV_INDEX for an index"
+        report(what, "A URL without credentials", remedy)
     if cell.deps and header is not None:
         remedy = "Move deps= into the header's dependencies"
-        report("it has deps= and a header of its own", "One of them", remedy)
+        report("the cell has both deps= and a header", "One of them", remedy)

@@ -90,15 +90,15 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     if not is_unicode(name):
         problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
     if page := replaced_page(project.root, name):
-        what = f"its page or its operator's would be {page}, which kbt writes itself"
+        what = f"its page, or its operator's, would be {page}, which kbt generates"
         problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines, notes = text.split("\n"), list[tuple[int, str]]()
     front, before, front_problems = read_front_matter(name, lines, notes)
     body = lines[before:]
     if count_commented(body) > MOST_COMMENTED:
-        what = f"has more than {MOST_COMMENTED} cells that are commented out"
-        problems.append(NotebookError(name, what, "", "Remove those that are not needed"))
+        what = f"has more than {MOST_COMMENTED} commented-out cells"
+        problems.append(NotebookError(name, what, "", "Remove what is not needed"))
         body = []
     fences = find_fences(body)
     blocks: list[str | Cell] = []
@@ -117,13 +117,13 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         done = fence.end
         earlier = cell if cell.commented else first.setdefault(cell.id, cell)
         if earlier is not cell:
-            what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
-            problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
+            what = f"the id {cell.id!r} is already used by the cell in line {earlier.file_line}"
+            problems.append(NotebookError(where, what, "", "Choose another `id=`"))
     blocks.append("\n".join(body[done:]))
     made = [path.name, *(f"{path.stem}__{block.id}.py" for block in blocks if isinstance(block, Cell))]
     longest = max(map(os.fsencode, made), key=len)
     if len(longest) > _LONGEST_NAME:
-        what = f"{longest.decode(errors='replace')} is too long for the name of a file"
+        what = f"{longest.decode(errors='replace')} is too long for a file name"
         remedy = "Shorten the notebook's name or the cell's `id=`"
         problems.append(NotebookError(name, what, f"At most {_LONGEST_NAME} bytes", remedy))
     for cell in first.values():

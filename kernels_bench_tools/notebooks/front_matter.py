@@ -61,12 +61,12 @@ def read_front_matter(
         after = [line.strip() for line in lines[first + 1 :]]
         inside = after[: after.index("---")] if first and "---" in after else []
         if any(map(_KEY.match, inside)) and not any(map(str.strip, lines[:first])):
-            what = "this front matter is text, because empty lines come before it. Remove them."
+            what = "this front matter is shown as text, because empty lines precede it. Remove them."
             notes.append((first + 1, what))
         return FrontMatter(), 0, []
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
-        error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` that ends it")
+        error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` at its end")
         return FrontMatter(), 0, [error]
     block = lines[: end + 1]
     try:
@@ -120,12 +120,12 @@ def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dic
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        what = f"the front matter is not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        what = f"the front matter is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
         at = f"{where}:{mark.line + 2 if mark else 1}"
         raise NotebookError(at, what, _EXAMPLE, "Quote values with `: `") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Raised for dates and tags with impossible values, such as `2026-99-99`.
-        what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
+        what = f"the front matter has a value that cannot be read ({type(error).__name__})"
         raise NotebookError(f"{where}:1", what, _EXAMPLE, "Quote the value") from None
     if not isinstance(data, dict | None):
         raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", _EXAMPLE)
@@ -163,7 +163,9 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> Itera
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"
             hint = did_you_mean(kind.lower(), DEVICE_KINDS, "Remove it")
-            yield NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
+            yield NotebookError(
+                at, f"requires has {kind!r}", f"A kind of device: {', '.join(DEVICE_KINDS)}", hint
+            )
     expect = data.get("expect")
     for status, reason in expect.items() if isinstance(expect, dict) else ():
         at = f"{where}:{_line_of('expect', block)}"

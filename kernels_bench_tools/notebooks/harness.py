@@ -60,7 +60,7 @@ def read_harness(where: str, value: object) -> Harness:
         kinds = {key: bool if key == "editable" else str for key in value}
         if all(isinstance(given, kinds[key]) and given != "" for key, given in value.items()):
             return Harness(source=value)
-    raise ProjectError(where, "harness is wrong", EXPECTED)
+    raise ProjectError(where, "harness is invalid", EXPECTED)
 
 
 def parse_harness(text: str, root: Path) -> Harness:
@@ -89,8 +89,8 @@ def parse_harness(text: str, root: Path) -> Harness:
 
 def _refuse_credentials(where: str, text: str) -> None:
     if has_credentials(text):
-        what = "the address has a name, password or token, which every notebook would show"
-        raise ProjectError(where, what, "An address without them", "Let git ask its credential helper")
+        what = "the URL has a user name, password or token, which every notebook would show"
+        raise ProjectError(where, what, "A URL without credentials", "Use a Git credential helper")
 
 
 def own_requirement(text: str) -> Requirement | None:

@@ -53,14 +53,14 @@ def read_header(code: str) -> dict[str, Any] | None:
     if not blocks:
         return None
     if len(blocks) > 1:
-        raise ValueError("there are two `# /// script` headers, and one is allowed")
+        raise ValueError("there are two `# /// script` headers; only one is allowed")
     try:
         return copy.deepcopy(parse_content(blocks[0]["content"]))
     except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
         # Lines are those of the code, and columns after the `# ` of each line.
         first = code.count("\n", 0, blocks[0].start("content"))
         said = _PLACE.sub(lambda at: f"at line {int(at[1]) + first}, column {int(at[2]) + 2}", str(error))
-        raise ValueError(f"its header is not TOML: {said}") from error
+        raise ValueError(f"its header is not valid TOML: {said}") from error
 
 
 @lru_cache(256)
@@ -86,7 +86,7 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[_P
 
     Relative sources count from ``folder``.
     """
-    wrong, requirement = "{!r} is no requirement", "Such as torch==2.8.0, or name @ URL"
+    wrong, requirement = "{!r} is not a requirement", "Such as torch==2.8.0, or name @ URL"
     yield from ((0, wrong.format(text), requirement) for text in deps if not parse_requirement(text))
     block = _BLOCK.search(code + "\n")
     if block is None:
@@ -106,7 +106,7 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[_P
 
     for key in header:
         if key not in _KEYS:
-            hint = did_you_mean(key, _KEYS, f"Known are {', '.join(_KEYS)}")
+            hint = did_you_mean(key, _KEYS, f"Known keys are {', '.join(_KEYS)}")
             yield number(key), f"unknown key {key!r} in the header", "", hint
     for key in uv:
         if key not in _UV_KEYS and (hint := did_you_mean(key, _UV_KEYS)):  # uv may have others
@@ -127,9 +127,9 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[_P
         if not Path(os.path.normpath(folder / path)).exists():
             what = f"the source of {name} is {path!r}, which does not exist"
             remedy = "`kbt upgrade --harness SOURCE` changes all notebooks" if name == PACKAGE else ""
-            yield number(name), what, f"A path that is absolute or counts from {folder}", remedy
+            yield number(name), what, f"An absolute path, or one relative to {folder}", remedy
     if not isinstance(dependencies, list | None) or not all(isinstance(it, str) for it in dependencies or ()):
-        expected = 'A list of texts such as ["numpy", "torch==2.8.0"]'
+        expected = 'A list of strings such as ["numpy", "torch==2.8.0"]'
         yield number("dependencies"), f"dependencies is {dependencies!r}", expected
         return
     for text in dependencies or ():
@@ -148,7 +148,7 @@ def _unread_header(code: str) -> Iterator[_Problem]:
     begin = next(meant, None)
     if mark := begin or _LAST.search(code):
         line = mark[0].strip()
-        what = "does not begin a header" if begin else "ends a header that is not begun"
+        what = "does not begin a header" if begin else "ends a header that does not begin"
         what = "begins a header that is not closed" if line == _FIRST else what
         expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
         at = code.count("\n", 0, mark.start()) + 1

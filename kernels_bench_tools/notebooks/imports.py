@@ -58,6 +58,11 @@ def defined_names(code: str) -> set[str]:
     return names | {node.name for node in nodes if isinstance(node, kinds)}
 
 
+def not_importable(cell: str) -> tuple[str, str]:
+    """Return what is wrong with the import of a cell that runs a benchmark, and what to do."""
+    return f"cell {cell} runs a benchmark and cannot be imported", "Move shared code into its own cell"
+
+
 def imported_cells(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
     """Return ``Cell.imported``; ``cells`` are those of the notebook. No cell replaces a module of Python's library."""
     needed, waiting = dict[str, Cell](), [cell]
@@ -72,7 +77,7 @@ def imported_cells(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
         for name in modules & needed.keys() - imported.keys():
             imported[name] = needed[name].code
             if needed[name].measures:  # it would measure again, and its records be lost
-                what = f"the cell {name} measures, so it cannot be imported. Put what both use in a cell of its own"
+                what = ". ".join(not_importable(name))
                 imported[name] = f"raise ImportError({what!r})"
             codes.append(imported[name])
     return dict(sorted(imported.items()))

@@ -38,7 +38,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "cache_size": (str, "A string"),
     "memory_limit": (str | int, "A number of bytes, such as 16GB"),
     "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
-    "pass_env": (list[str], "A list of variables' names"),
+    "pass_env": (list[str], "A list of variable names"),
     "hub_builds": (str, "A folder"),
     "operators": (_GLOB, "A folder below the project's root"),
 }
@@ -83,7 +83,7 @@ def read_memory_limit(where: str, text: str) -> int:
     """Return a memory limit in bytes; one with which no process could start is an error."""
     limit = read_size(where, text)
     if limit < LEAST_MEMORY:
-        what = f"{text!r} is {readable_size(limit)}, with which no cell can start"
+        what = f"{text!r} is {readable_size(limit)}, too little to start a cell"
         expected = f"At least {readable_size(LEAST_MEMORY)}"
         raise ProjectError(where, what, expected, "Write the unit, such as 16GB")
     return limit
@@ -93,7 +93,7 @@ def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names; raise a ``ProjectError`` if one is not valid for a variable."""
     for name in names:
         if not _VARIABLE.fullmatch(name):
-            raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")
+            raise ProjectError(where, f"{name!r} is not a variable name", "A name such as HF_TOKEN")
     return names
 
 
@@ -205,7 +205,7 @@ class Project:
         else:
             hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
-            what = "is not, and does not hold, a notebook of this project"
+            what = "is not a notebook of this project, and contains none"
         else:
             what = "there is no such notebook"
         return ProjectError(target, what, _TARGET, hint)
@@ -225,7 +225,9 @@ def find_project(start: Path) -> Project:
     project = _project(repository_of(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
         projects = [path.parent for path in project.root.glob("*/pyproject.toml") if is_root(path.parent)]
-        remedy = f"Run it in {min(projects).name}, which is one" if projects else "`kbt init` makes one"
+        remedy = (
+            f"Run the command in {min(projects).name}, which is one" if projects else "`kbt init` creates one"
+        )
         raise ProjectError(str(project.root), "is not a project", "[tool.kbt] in pyproject.toml", remedy)
     return project
 
@@ -247,8 +249,8 @@ def find_project_of(targets: Iterable[str]) -> Project:
             roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)
     if len(roots) > 1:
         (first_root, first), (second_root, second), *_ = roots.items()
-        what = f"is in the project {second_root}, and {first} in {first_root}"
-        raise ProjectError(second, what, "Notebooks of one project", "Run a command for each")
+        what = f"is in the project {second_root}, but {first} is in {first_root}"
+        raise ProjectError(second, what, "Notebooks of one project", "Run one command for each")
     return find_project(next(iter(roots), here))
 
 
@@ -308,7 +310,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            raise ProjectError(where, f"{key} is wrong", expected) from None
+            raise ProjectError(where, f"{key} is invalid", expected) from None
     sizes = {"cache_size": DEFAULT_CACHE_SIZE} | {key: settings[key] for key in _SIZES if key in settings}
     limits = {key: read_size(f"{where} {key}", str(size)) for key, size in sizes.items()}
     if "memory_limit" in settings:
@@ -316,13 +318,13 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
     modules = join_path("", settings.get("operators", OPERATORS))
     if modules is None or modules == ".":
-        raise ProjectError(where, "operators is wrong", _SETTINGS["operators"][1])
+        raise ProjectError(where, "operators is invalid", _SETTINGS["operators"][1])
     patterns = [join_path("", pattern) for pattern in settings.get("notebooks", ())]
     if None in patterns:
-        raise ProjectError(where, "notebooks is wrong", _SETTINGS["notebooks"][1])
+        raise ProjectError(where, "notebooks is invalid", _SETTINGS["notebooks"][1])
     repository = settings.get("repository", "").rstrip("/")
     if repository and not repository.startswith(("https://", "http://")):
-        raise ProjectError(where, "repository is wrong", _SETTINGS["repository"][1])
+        raise ProjectError(where, "repository is invalid", _SETTINGS["repository"][1])
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),

@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
-from kernels_bench_tools.notebooks.imports import defined_names, find_imports
+from kernels_bench_tools.notebooks.imports import defined_names, find_imports, not_importable
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
@@ -88,7 +88,7 @@ class Survey:
             cells = [cell for cell in self.notebooks[name].active_cells if cell.measures]
             needed = usual.get(name.rpartition("/")[0])
             if cells and needed and not needs & {CellName(name, cell.id) for cell in cells}:
-                what = f"its results are in no table, because the combine notebook reads the cell {needed!r} of each file."
+                what = f"its results are not in any table, because the combine notebook reads the cell {needed!r} of each file."
                 yield f"{name}:{cells[0].file_line}", f"{what} Write id={needed}."
 
 
@@ -170,7 +170,9 @@ def module_problems(project: Project) -> list[NotebookError]:
             problems.append(NotebookError(name, f"cannot be read ({unread.strerror})", "A Python module"))
             continue
         if error:
-            problems.append(NotebookError(f"{name}:{error[0] or 1}", f"the code is not Python: {error[1]}"))
+            problems.append(
+                NotebookError(f"{name}:{error[0] or 1}", f"the code is not valid Python: {error[1]}")
+            )
     return problems
 
 
@@ -179,7 +181,7 @@ def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]
     names = list(dict.fromkeys(name for name, text in prose if _HTML.search(text)))
     if not names or project.raw_html is not None:
         return []
-    what = "HTML in prose is shown as text. `raw_html = true` in [tool.kbt] keeps it, `false` ends this note."
+    what = "HTML in prose is shown as text. Set `raw_html = true` in [tool.kbt] to keep it, or `false` to hide this note."
     return [_told_once(what, names)]
 
 
@@ -205,16 +207,17 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     if error := _syntax_error(cell.code):
         number, said = error
         script = f"line {number} of {cell.script}: " if cell.script else ""
-        yield NotebookError(where(number), f"{script}the code is not Python: {said}")
+        yield NotebookError(where(number), f"{script}the code is not valid Python: {said}")
     imports = find_imports(cell.code, guarded=False)
     for other in notebook.active_cells:
         found_import = imports.get(other.id)
         is_known = other.id in {cell.id, *cell.imported, *sys.stdlib_module_names}
         # What it does not define is taken from a package of this name.
         if found_import and not is_known and found_import.names <= defined_names(other.code):
-            what = f"the cell {other.id} is imported, and `needs=` does not name it"
-            split = "Put what both use in a cell of its own, since a cell that measures cannot be imported"
-            remedy = split if other.measures else f"Write needs={','.join([*cell.needs, other.id])}"
+            what = f"cell {other.id} is imported, but `needs=` does not name it"
+            remedy = f"Write needs={','.join([*cell.needs, other.id])}"
+            if other.measures:
+                what, remedy = not_importable(other.id)
             yield NotebookError(where(found_import.line), what, "", remedy)
     operator = operator_of(notebook.name).rpartition("/")[2]
     is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
@@ -238,7 +241,7 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
     for line, what in notebook.notes:
         yield f"{notebook.name}:{line}", what
     if is_implementation(notebook.name) and not notebook.active_cells and not notebook.problems:
-        yield notebook.name, "has no cell with code, so nothing of this implementation is measured."
+        yield notebook.name, "has no cell with code, so this implementation is not measured."
     for cell in notebook.active_cells:
         if not cell.named:
             what = "a python fence without `id=` runs as a cell."
@@ -264,7 +267,7 @@ def _page_clashes(names: Collection[str]) -> Iterator[tuple[str, NotebookError]]
     for name in names:
         for folder in map(str, PurePosixPath(name).parents):
             if folder in taken or is_generated(folder):
-                what = f"its page would be in {folder}, which is a page of the site itself"
+                what = f"its page would be in the folder {folder}, but a page has this name"
                 yield name, NotebookError(name, what, "", "Rename the folder")
 
 
@@ -275,6 +278,6 @@ def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, Notebo
         for cell in notebook.active_cells:
             owner = owners.setdefault(notebook.script_path(cell), notebook.name)
             if owner != notebook.name:
-                what = f"the id {cell.id!r} makes the same file name as a cell of {owner}"
+                what = f"the id {cell.id!r} gives the same script name as a cell of {owner}"
                 where = f"{notebook.name}:{cell.file_line}"
-                yield notebook.name, NotebookError(where, what, "", "Give it another `id=`")
+                yield notebook.name, NotebookError(where, what, "", "Choose another `id=`")

@@ -62,7 +62,7 @@ def parse_date(text: str) -> str:
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise ProjectError(f"--to {text}", "is not a date", "One such as 2026-11-20") from None
+        raise ProjectError(f"--to {text}", "is not a date", "A date such as 2026-11-20") from None
     if day > datetime.now(UTC):
         raise ProjectError(f"--to {text}", "is in the future", "A date whose packages are all published")
     return f"{day:%Y-%m-%d}T00:00:00Z"

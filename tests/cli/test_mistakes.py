@@ -59,7 +59,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("build ''", "'': ", "is not a notebook"),
         ("run softmax/impls/plian.md", "plian", "plain"),
         ("run plian", "plian: ", "Did you mean 'plain'?"),
-        ("build operators", "operators: ", "does not hold"),
+        ("build operators", "operators: ", "contains none"),
         ("run softmax/zzz", "softmax/zzz: ", "softmax/plain"),
         ("run softmax/plain:benchmrk", "benchmrk", "benchmark"),
         ("plan nothing", "nothing: ", "there is no such notebook"),
@@ -74,9 +74,9 @@ def written(project: Path) -> dict[str, bytes]:
         ("selfcheck -o softmax", "softmax: ", "A file to write"),
         ("selfcheck -o empty.jsonl/x.json", "empty.jsonl: ", "Not a directory"),
         ("selfcheck -o /proc/site/x.json", "/proc/site: ", "No such file"),
-        ("build --memory-limit 10", "--memory-limit: ", "no cell can start"),
+        ("build --memory-limit 10", "--memory-limit: ", "too little"),
         ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
-        ("build --pass-env A=B", "--pass-env: ", "is not a variable's name"),
+        ("build --pass-env A=B", "--pass-env: ", "is not a variable name"),
         ("build --workloads smoke,larg", "--workloads larg: ", "is a workload set of none of the operators"),
         (
             "build --workloads random:9:1:cpu+larg",
@@ -140,7 +140,7 @@ def test_a_mistake_is_one_line_with_a_remedy(project: Path, command: str, where:
     "command", ["build", "run a", "suite a", "list", "check", "record", "serve", "clean"]
 )
 def test_a_folder_that_is_no_project_is_one_line_that_names_init(tmp_path: Path, command: str) -> None:
-    assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` makes one")
+    assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` creates one")
     assert not list(tmp_path.iterdir())
 
 
