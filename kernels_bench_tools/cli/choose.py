@@ -128,10 +128,11 @@ def _choose_for_shape(
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
     several = len({choice.axes["dtype"] for choice in choices}) > 1
-    names = [f"{one.workload} {one.axes['dtype']}" if several else one.workload for one in choices]
-    _print_choices(
-        "workload, fastest", [(name, choice, "") for name, choice in zip(names, choices, strict=True)]
-    )
+    rows = [
+        (f"{choice.workload} {choice.axes['dtype']}" if several else choice.workload, choice, "")
+        for choice in choices
+    ]
+    _print_choices("workload, fastest", rows)
     _print_notes(f"{choice.workload}: {note}" for choice in choices for note in _notes(choice))
     total = plural(len(choices), "workload")
     _print_notes(
@@ -145,28 +146,28 @@ def _choose_for_model(
 ) -> None:
     tasks, names = read_model_tasks(model), [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(task.operator for each in phases for task in each.tasks)
-    summaries = forward_summaries(project, [name for name in called if name in operators(project)])
+    computed = dict.fromkeys(task.operator for each in phases for task in each.tasks)
+    summaries = forward_summaries(project, [name for name in computed if name in operators(project)])
     on = _device(f"the kernels of {model}", summaries.values(), device)
     measurements = Measurements(summaries, on.slug)
     if export:
+        called = list(measurements.called(phases))
         effects = list(_effects(project, model, on.slug, names))
         if export == "transformers":
-            title = (
-                f"Written by `kbt choose --model {model} --export transformers`, from records of {on.slug}."
-            )
-            own = [one for one in effects if set(one["implementations"]) <= _OF_KERNEL_CONFIGS]
-            notes = ["Measured in the whole model:", *map(_effect_line, own)] if own else []
-            print(kernel_config(title, measurements.called(phases), notes))
+            command = f"kbt choose --model {model} --export transformers"
+            title = f"Written by `{command}`, from records of {on.slug}."
+            configured = [effect for effect in effects if {*effect["implementations"]} <= _OF_KERNEL_CONFIGS]
+            notes = ["Measured in the whole model:", *map(_effect_line, configured)] if configured else []
+            print(kernel_config(title, called, notes))
             return
         by_workload = grouped(
-            ((one.operator, one.view.key, one.workload.name), (name, one))
-            for name, one in measurements.called(phases)
+            ((measured.operator, measured.view.key, measured.workload.name), (name, measured))
+            for name, measured in called
         )
         lines = [
-            _line(project, on.slug, choice, list(dict.fromkeys(name for name, _ in each)))
-            for each in by_workload.values()
-            if (choice := choose_at(each[0][1]))
+            _line(project, on.slug, choice, list(dict.fromkeys(name for name, _ in calls)))
+            for calls in by_workload.values()
+            if (choice := choose_at(calls[0][1]))
         ]
         print_json({"device": on.slug, "model": model, "lines": lines, "effects": effects})
         return
@@ -219,10 +220,10 @@ def _effects(project: Project, model: str, slug: str, phases: Sequence[str]) -> 
                     }
 
 
-def _effect_line(one: dict[str, Any]) -> str:
-    where = f"{', '.join(one['implementations'])}, {one['phase']}, {one['how']}"
-    gain = Estimate.of(one["speedup"], one["low"], one["high"])
-    return f"  {where}: {times_with_interval(gain)}, {one['verdict'].label}{': do not use it so' if one['avoid'] else ''}"
+def _effect_line(effect: dict[str, Any]) -> str:
+    where = f"{', '.join(effect['implementations'])}, {effect['phase']}, {effect['how']}"
+    gain = times_with_interval(Estimate.of(effect["speedup"], effect["low"], effect["high"]))
+    return f"  {where}: {gain}, {effect['verdict'].label}{': do not use it so' if effect['avoid'] else ''}"
 
 
 def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
@@ -231,12 +232,14 @@ def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summa
     for operator in names:
         notebooks = [survey_notebook(project, path) for path in known[operator]]
         fronts = {each.implementation: each.front for each in notebooks}
-        found = counted(project.root, operator, build, fronts)
-        for problem in found.problems:
+        records = counted(project.root, operator, build, fronts)
+        for problem in records.problems:
             note_problem(problem)
         forward = [
-            structs.replace(source, records=[one for one in source.records if not one.wl.get("mode")])
-            for source in found.sources
+            structs.replace(
+                source, records=[record for record in source.records if not record.wl.get("mode")]
+            )
+            for source in records.sources
         ]
         summaries[operator] = summarize(operator, title_from_name(operator), forward)
     return summaries
@@ -311,12 +314,12 @@ def _label(task: TaskChoice) -> str:
 
 
 def _prediction(choices: PhaseChoice) -> str:
-    if (found := choices.prediction) is None:
+    if (total := choices.prediction) is None:
         return "no prediction: no kernel was measured at its shape"
     calls = plural(sum(task.calls for task in choices.tasks), "call")
-    kernels = f"{found.tasks} of {plural(len(choices.tasks), 'kernel')}, {found.calls} of {calls}"
-    times = f"{milliseconds(found.baseline_ms)} to {milliseconds(found.ms)} ms"
-    return f"predicted for measured shapes ({kernels}): {times_with_interval(found.gain)}, {times}"
+    kernels = f"{total.tasks} of {plural(len(choices.tasks), 'kernel')}, {total.calls} of {calls}"
+    times = f"{milliseconds(total.baseline_ms)} to {milliseconds(total.ms)} ms"
+    return f"predicted for measured shapes ({kernels}): {times_with_interval(total.gain)}, {times}"
 
 
 def _notes(choice: Choice) -> Iterator[str]:

@@ -85,7 +85,7 @@ def print_steps(
     if changed := [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]:
         summaries = forward_summaries(project, [name for name in operators(project) if name in OPERATORS])
         shares = model_shares(
-            summaries, {one.row: one.times[1].value - one.times[0].value for one in changed}
+            summaries, {step.row: step.times[1].value - step.times[0].value for step in changed}
         )
     if json:
         models = [[share._asdict() for share in shares.get(step.row, ())] for step in steps]
@@ -130,7 +130,7 @@ def timed(side: Measurement) -> str:
 def _escaped(text: str) -> str:
     """Return a text of records in a comment: no markup, links or mentions."""
     plain = html.escape(visible(text), quote=False)
-    return "".join(f"&#{ord(one)};" if one in "\\`*_{}[]()#+!|~@:/" else one for one in plain)
+    return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]()#+!|~@:/" else sign for sign in plain)
 
 
 def history(
@@ -151,17 +151,18 @@ def history(
     known = [*operators(project)]
     operator, implementation = (rows, "") if rows in known or "/" not in rows else rows.rsplit("/", 1)
     steps = read_history(Repository(project.root), [record_paths(operator, implementation)])
-    found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
-    found = [one for one in found if one.row.device == (device or one.row.device)]
-    if not found:
-        names = {one.row.workload for one in steps} if workload else {*known}
+    chosen = [
+        step for step in steps if workload in {"", step.row.workload} and device in {"", step.row.device}
+    ]
+    if not chosen:
+        names = {step.row.workload for step in steps} if workload else {*known}
         hint = did_you_mean(workload or operator, names, "`kbt list --records` shows what was measured")
         what = "has no records in any commit"
         raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
     if json:
-        print_json({"rows": [step.as_data() for step in found]})
+        print_json({"rows": [step.as_data() for step in chosen]})
         return
-    for row, own in grouped((step.row, step) for step in found).items():
+    for row, own in grouped((step.row, step) for step in chosen).items():
         print_heading(f"{row.operator}/{row.implementation} {row.workload}, {row.device}")
         lines = [["measured", "commit", "ms [95 %]", "change", "verdict", "cause"]]
         for step in own:
@@ -172,10 +173,10 @@ def history(
             verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
             lines.append([*measured, change, verdict, step.why])
         print_table(lines, right=[2, 3], optional=[0])
-    changed = [step for step in found if step.kind in TIMED]
+    changed = [step for step in chosen if step.kind in TIMED]
     unexplained = sum(step.unexplained for step in changed)
     print(
-        f"{plural(len(found), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
+        f"{plural(len(chosen), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
     )
 
 
@@ -189,5 +190,5 @@ def export(
         form: `bencher`: Bencher's metric format (`bencher run --adapter json --file`). `pytorch`: PyTorch's benchmark database.
         report (FILE): The report.json of a build.
     """
-    found = read_report(report)
-    print_json(bencher_metrics(found) if form == "bencher" else pytorch_metrics(found))
+    metrics = bencher_metrics if form == "bencher" else pytorch_metrics
+    print_json(metrics(read_report(report)))

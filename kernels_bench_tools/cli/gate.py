@@ -100,7 +100,7 @@ def measure_versions(
     options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
 
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
-        notebooks = [one for name in names for one in sides[name] if one in variants or one == name]
+        notebooks = [side for name in names for side in sides[name] if side in {name, *variants}]
         result = build(both, notebooks, options, PlainProgress())
         return decide_changes(
             [step for name in names for step in _steps(both, result, name, sides[name], heads)]
@@ -139,8 +139,8 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
     if "==" not in version:
         repository = Repository(project.root)
         files = repository.files(repository.resolve(version))
-        found = {name: files[name] for name in texts if name in files}
-        return dict(zip(found, repository.read([*found.values()]), strict=True))
+        known = {name: files[name] for name in texts if name in files}
+        return dict(zip(known, repository.read([*known.values()]), strict=True))
     if not parse_requirement(version):
         raise ProjectError(version, "is not a version of a package", "Such as triton==3.5.0")
     for name, text in texts.items():
@@ -169,7 +169,7 @@ def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
 def _steps(
     project: Project, result: BuildRun, name: str, sides: Sequence[str], versions: Sequence[str]
 ) -> list[Step]:
-    base, *heads = (rows_of(notebook_records(project, result, one)) for one in sides)
+    base, *heads = (rows_of(notebook_records(project, result, side)) for side in sides)
     row = RowName(operator_of(name), PurePosixPath(name).stem, result.device.slug, "")
     return [
         Step(

@@ -25,10 +25,10 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
     """
     uses = imports_of_models()
     if not module and json:
-        print_json({each.class_name: [one.class_name for one in found] for each, found in uses.items()})
+        print_json({user.class_name: [used.class_name for used in own] for user, own in uses.items()})
         return
     if not module:
-        lines = [[_label(each), ", ".join(map(_label, found))] for each, found in reversed([*uses.items()])]
+        lines = [[_label(user), ", ".join(map(_label, own))] for user, own in reversed([*uses.items()])]
         print_table([["class", "uses"], *lines])
         return
     names = {each.class_name.lower(): each for each in uses}
@@ -41,7 +41,7 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
     reached, before = {used}, 0
     while before != len(reached):
         before = len(reached)
-        reached |= {user for user, found in uses.items() if not reached.isdisjoint(found)}
+        reached |= {user for user, own in uses.items() if not reached.isdisjoint(own)}
     # With the models in whose forward passes an instance of it calls the other one.
     users: list[tuple[Module, list[str]]] = [
         (user, [name for name, own in callers.items() if user.class_name in own])

@@ -207,7 +207,9 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
                     line = f":{number}" if len(texts) > 1 else ""
                     fails(f"{path.relative_to(folder)}{line}", path.stem, Status.INVALID, str(error))
 
-    definitions = {found.name: (path, found) for path, found in read("definitions/**/*.json", Definition)}
+    definitions = {
+        definition.name: (path, definition) for path, definition in read("definitions/**/*.json", Definition)
+    }
     workloads = grouped(
         (trace.definition, trace.workload) for _, trace in read("workloads/**/*.jsonl", Trace)
     )

@@ -155,8 +155,8 @@ class CellResult:
     @cached_property
     def source(self) -> Source:
         """The records of the cell, in all its processes."""
-        found = notebook_sources(self.project.root, self.result, self.entry.path, note_problem)
-        return next((one for one in found if one.cell == self.cell.id), Source(records=[]))
+        sources = notebook_sources(self.project.root, self.result, self.entry.path, note_problem)
+        return next((source for source in sources if source.cell == self.cell.id), Source(records=[]))
 
     @property
     def records(self) -> Sequence[Record]:

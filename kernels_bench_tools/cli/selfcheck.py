@@ -67,8 +67,8 @@ def selfcheck(
             raise KbtError(
                 "selfcheck", f"its process ended with exit code {code}", "", "See its output above"
             )
-        found = read_struct(answer, SelfCheck)
-    found.commit = commit
-    write_struct(target, found)
+        result = read_struct(answer, SelfCheck)
+    result.commit = commit
+    write_struct(target, result)
     print(f"\nwritten: {short_path(target)}")
-    return 0 if all(check.passed for check in found.checks) else FAILURE
+    return 0 if all(check.passed for check in result.checks) else FAILURE
