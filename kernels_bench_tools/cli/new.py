@@ -22,7 +22,7 @@ import kernels_bench_tools
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file, real_path, update_file, write_atomically
-from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.notebooks.header import PACKAGE
 from kernels_bench_tools.notebooks.project import Project, find_project, operators, repository_of
@@ -72,7 +72,23 @@ def new_implementation(
         if project.root / operator / IMPLEMENTATIONS / f"{stem}.md" in created:
             print(f"try it: kbt run {operator}/{stem}")
             return
-    path, copied, others = _create_implementation(project, operator, stem, origin)
+    known = operators(project)
+    if operator not in known:
+        names = [*known, *(built_in for built_in in built_in_operators() if built_in not in known)]
+        what, expected = "is neither an operator of this project nor built in", f"One of {', '.join(names)}"
+        hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
+        raise ProjectError(operator, what, expected, hint)
+    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
+    if origin and origin not in notebooks:
+        what, expected = f"is not an implementation of {operator}", f"One of {', '.join(notebooks)}"
+        raise ProjectError(f"--from {origin}", what, expected, did_you_mean(origin, notebooks))
+    baselines = [name for name, notebook in notebooks.items() if notebook.front.baseline]
+    copied, *others = [origin] if origin else baselines or list(notebooks)[:1]
+    start = read_notebook(project, notebooks[copied].path)
+    path = start.path.parent / f"{stem}.md"
+    if path.exists():
+        raise ProjectError(project.relative(path), "already exists", "", "Edit it, or choose another name")
+    _write(_new_files(project, {project.relative(path): _copy(start, stem)}), project.root)
     print(project.relative(path))
     if others:
         print(f"copied from {copied}; use --from to copy {' or '.join(others)} instead")
@@ -118,41 +134,21 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 
 
-def _create_implementation(
-    project: Project, operator: str, stem: str, origin: str = ""
-) -> tuple[Path, str, list[str]]:
-    """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
-    known = operators(project)
-    if operator not in known:
-        names = [*known, *(name for name in built_in_operators() if name not in known)]
-        what, expected = "is neither an operator of this project nor built in", f"One of {', '.join(names)}"
-        hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
-        raise ProjectError(operator, what, expected, hint)
-    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
-    if origin and origin not in notebooks:
-        what, expected = f"is not an implementation of {operator}", f"One of {', '.join(notebooks)}"
-        raise ProjectError(f"--from {origin}", what, expected, did_you_mean(origin, notebooks))
-    baselines = [name for name, notebook in notebooks.items() if notebook.front.baseline]
-    baselines = [origin] if origin else baselines or list(notebooks)[:1]
-    start = read_notebook(project, notebooks[baselines[0]].path)
-    path = start.path.parent / f"{stem}.md"
-    if path.exists():
-        raise ProjectError(project.relative(path), "already exists", "", "Edit it, or choose another name")
-    cell, requires = start.cells[-1], start.front.requires
-    text = _filled(
+def _copy(notebook: Notebook, stem: str) -> str:
+    """Return the text of a new implementation's notebook, with the last cell of another one."""
+    cell, requires = notebook.cells[-1], notebook.front.requires
+    return _filled(
         "implementation.md",
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
         requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
-        origin=start.path.stem,
+        origin=notebook.implementation,
         name=stem,
-        operator=operator,
+        operator=notebook.operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
         code=with_date(cell.code.rstrip("\n"), today()),
     )
-    _write(_new_files(project, {project.relative(path): text}), project.root)
-    return path, start.path.stem, baselines[1:]
 
 
 def built_in_operators() -> list[str]:

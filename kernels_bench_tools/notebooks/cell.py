@@ -67,11 +67,6 @@ class Fence:
         return ""
 
 
-def count_commented(lines: Sequence[str]) -> int:
-    """Return how many lines look like the first one of a commented cell."""
-    return sum(_commented_info(line.strip()) is not None for line in lines)
-
-
 def find_fences(lines: Sequence[str]) -> list[Fence]:
     """Return all fences of a text in order, including commented ones.
 
@@ -85,7 +80,7 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
         openings = (
             (number, info)
             for number, line in enumerate(rest)
-            if (info := _commented_info(line.strip())) is not None
+            if (info := commented_info(line.strip())) is not None
             and not any(start <= number < end for start, end in code)
         )
         start, info = next(openings, (-1, ""))
@@ -116,7 +111,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _commented_info(line: str) -> str | None:
+def commented_info(line: str) -> str | None:
     """Return the info string if a line opens a commented cell, else None."""
     if line.startswith("<!-- ```python") and line.endswith("-->"):
         return line[4:-3].strip().removeprefix("```")

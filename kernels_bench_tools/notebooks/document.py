@@ -12,7 +12,7 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.cell import (
     MOST_COMMENTED,
     Cell,
-    count_commented,
+    commented_info,
     find_fences,
     read_cell,
 )
@@ -96,7 +96,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     lines, notes = text.split("\n"), list[tuple[int, str]]()
     front, before, front_problems = read_front_matter(name, lines, notes)
     body = lines[before:]
-    if count_commented(body) > MOST_COMMENTED:
+    if sum(commented_info(line.strip()) is not None for line in body) > MOST_COMMENTED:
         what = f"has more than {MOST_COMMENTED} commented-out cells"
         problems.append(NotebookError(name, what, "", "Remove what is not needed"))
         body = []
