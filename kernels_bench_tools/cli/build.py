@@ -70,7 +70,7 @@ def build(
         history = find_history(place_of(project), since)
     result, published = build_report(project, paths or [], options, output, history)
     if json:
-        cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
+        cells = [cell_data(*each) for each in finished_cells(result)]
         left_out = [problem for problems in result.left_out.values() for problem in problems]
         print_json(
             {"index": str(published.index), "device": result.device, "cells": cells, "left_out": left_out}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -93,7 +92,7 @@ def choose(
     note_unused({"--axes": bool(model and axes)}, "with --model")
     note_unused({"--phase": bool(phase and not model)}, "without --model")
     note_unused({"--json": json and export is not None}, "with --export")
-    project = find_project(Path.cwd())
+    project = find_project()
     if export == "transformers" and not model:
         raise ProjectError("--export transformers", "needs a model", "--model, such as llama-3.1-8b")
     if model:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,7 +26,7 @@ def clean(unused: bool = False, everything: Annotated[bool, typer.Option("--all"
         unused: Also remove results that the report does not show, such as those of earlier code.
         everything: Also remove all results, so that the next build runs every cell.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     with project_lock(project, PlainProgress()):
         pages = OutputFolder(project.root / "site", named=False).clear()
         print(f"removed {pages} published files")

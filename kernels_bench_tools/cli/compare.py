@@ -64,7 +64,7 @@ def compare(
         markdown: Print Markdown for a comment on a pull request.
         fail_on (slower): Exit with 1 if a row is slower or fails now.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     steps = compare_states(place_of(project), base, head)
     print_steps(project, steps, json=json, markdown=markdown, every=every)
     return FAILURE if fail_on and any(step.kind in BAD for step in steps) else 0
@@ -147,7 +147,7 @@ def history(
         workload (NAME): Only this workload.
         device (SLUG): Only this device.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     known = [*operators(project)]
     operator, implementation = (rows, "") if rows in known or "/" not in rows else rows.rsplit("/", 1)
     steps = read_history(Repository(project.root), [record_paths(operator, implementation)])

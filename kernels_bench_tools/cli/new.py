@@ -58,7 +58,7 @@ def new_implementation(
         name (OPERATOR/NAME): Such as layer_norm/my_kernel.
         origin (IMPLEMENTATION): Implementation of the operator to copy. [default: its baseline]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     operator, _, stem = name.rpartition("/")
     if not operator or not _NAME.fullmatch(stem):
         remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
@@ -106,7 +106,7 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     Args:
         name (NAME): Such as softmax.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     module = f"{project.operators}/{name}.py"
     reserved = {"docs", "site", "node_modules", project.operators.partition("/")[0]}
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:

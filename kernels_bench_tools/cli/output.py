@@ -15,7 +15,7 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.tables import table, wrapped
@@ -73,19 +73,19 @@ def last_build(project: Project) -> BuildRun | None:
     return find_struct(project.state / "build.json", BuildRun)
 
 
-def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
-    """Return ``notebook:cell`` and run of each cell that has ended, in this build or an earlier one."""
+def finished_cells(result: BuildRun) -> list[tuple[NotebookRun, CellRun]]:
+    """Return each cell that has ended, in this build or an earlier one, with its notebook."""
     return [
-        (f"{notebook.path}:{cell.id}", cell)
+        (notebook, cell)
         for notebook in result.notebooks
         for cell in notebook.cells
         if cell.status is not None
     ]
 
 
-def cell_data(name: str, cell: CellRun) -> dict[str, Any]:
+def cell_data(notebook: NotebookRun, cell: CellRun) -> dict[str, Any]:
     return {
-        "cell": name,
+        "cell": f"{notebook.path}:{cell.id}",
         "status": cell.status,
         "reason": cell.reason,
         "workloads": cell.workloads,
@@ -115,17 +115,15 @@ def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
     unsupported do. ``see`` is where the reasons are.
     """
     cells = _own_cells(result)
-    selected = dict(cells)
-    for notebook in result.notebooks:
-        for cell in (selected.get(f"{notebook.path}:{each.id}") for each in notebook.cells):
-            if cell and cell.expected:
-                note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
-            elif cell and cell.workloads.keys() == {Status.OK}:
-                for status in notebook.front.expect:
-                    note(f"{notebook.path} expects {status}, but no workload is. Remove it from `expect`")
+    for notebook, cell in cells:
+        if cell.expected:
+            note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
+        elif cell.workloads.keys() == {Status.OK}:
+            for status in notebook.front.expect:
+                note(f"{notebook.path} expects {status}, but no workload is. Remove it from `expect`")
     wrong = [
-        f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
-        for name, cell in cells
+        f"{f'{notebook.path}:{cell.id}'.removesuffix(':benchmark')} ({_outcome(cell)})"
+        for notebook, cell in cells
         if _is_wrong(cell) or (strict and cell.status is Status.UNSUPPORTED and not cell.expected)
     ]
     broken = sorted(result.left_out.keys() & set(result.selected))
@@ -140,9 +138,10 @@ def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
     return FAILURE
 
 
-def _own_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
+def _own_cells(result: BuildRun) -> list[tuple[NotebookRun, CellRun]]:
     selected = set(result.selected)
-    return [(name, cell) for name, cell in finished_cells(result) if name in selected]
+    cells = finished_cells(result)
+    return [(notebook, cell) for notebook, cell in cells if f"{notebook.path}:{cell.id}" in selected]
 
 
 def _is_wrong(cell: CellRun) -> bool:

@@ -40,12 +40,8 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
             print_json(affected)
             return
         for notebook in affected:
-            for cell_id in notebook.cells:
-                print(
-                    visible(
-                        f"{notebook.notebook}:{cell_id}  changed: {abbreviated(notebook.changed[cell_id])}"
-                    )
-                )
+            for cell_id, changed in notebook.changed.items():
+                print(visible(f"{notebook.notebook}:{cell_id}  changed: {abbreviated(changed)}"))
         total = plural(sum(len(notebook.cells) for notebook in affected), "cell")
         print(f"affected: {plural(len(affected), 'notebook')}, {total}")
         return

@@ -122,7 +122,7 @@ def record(
         force: Replace whole files, even measured rows by failures.
         full: Keep all samples and digits. [default: 20 samples per row]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
     with project_lock(project, PlainProgress()):
         destinations = _destinations(project, _sources(project, paths or []))

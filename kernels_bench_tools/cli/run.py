@@ -178,7 +178,7 @@ class CellResult:
 
     def as_data(self) -> dict[str, Any]:
         title, rows = self.comparisons
-        data = cell_data(f"{self.entry.path}:{self.cell.id}", self.cell)
+        data = cell_data(self.entry, self.cell)
         return {**data, "baseline": title, "processes": count_processes(self.records), "rows": rows}
 
 

@@ -42,7 +42,7 @@ def selfcheck(
         ncu (PROGRAM): Path of Nsight Compute; empty to skip it.
         output (FILE): Output file. [default: selfcheck/DEVICE.json]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
     if target.is_dir():
         raise ProjectError(str(target), "is a folder", "A file to write")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -56,7 +55,7 @@ def suite(
         device: Device to measure on. [default: the GPU if there is one]
         full: Use the full shapes on a CPU, too, which takes hours.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     known = sorted(path.stem for path in (project.root / FOLDER).glob("*.toml"))
     if name not in known:
         hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"

@@ -211,8 +211,8 @@ class Project:
         return ProjectError(target, what, _TARGET, hint)
 
 
-def find_project(start: Path) -> Project:
-    """Return the project that contains ``start``, a folder or a file.
+def find_project(start: Path = Path()) -> Project:
+    """Return the project that contains ``start``, a folder or a file, by default the current folder.
 
     Its root is the nearest parent folder whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
     ``.git``, else ``start`` itself; without settings one of its notebooks must have a cell for uvnote or ``kbt``.
