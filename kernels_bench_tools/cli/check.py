@@ -42,12 +42,12 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
     advice = (
         [] if names else ["no notebooks were found; links, hidden folders and other projects are skipped"]
     )
-    for notebooks in project_operators(project).values():
+    for operator, notebooks in project_operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
         files = {
             project.relative(path): read_committed(project.root, path, problems.append)
-            for path in record_files(notebooks[0].parents[1])
+            for path in record_files(project.root / operator)
         }
         stems = {path.stem for path in notebooks}
         gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -19,7 +18,7 @@ from kernels_bench_tools.cli.output import (
     print_heading,
     print_json,
     print_table,
-    terminal_width,
+    print_wrapped,
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.estimate import Estimate
@@ -53,6 +52,7 @@ from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean, plural
 
+_COMMAND_WIDTH = 78
 _OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
 
 
@@ -132,12 +132,11 @@ def _choose_for_shape(
         for choice in choices
     ]
     _print_choices("workload, fastest", rows)
-    _print_notes(f"{choice.workload}: {note}" for choice in choices for note in _notes(choice))
+    for text in (f"{choice.workload}: {note}" for choice in choices for note in _notes(choice)):
+        print_wrapped(text)
     total = plural(len(choices), "workload")
-    _print_notes(
-        f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md"
-        for name, number in Counter(choice.implementation for choice in choices).most_common()
-    )
+    for name, number in Counter(choice.implementation for choice in choices).most_common():
+        print_wrapped(f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md")
 
 
 def _choose_for_model(
@@ -177,7 +176,7 @@ def _choose_for_model(
     for choices in chosen:
         print_heading(f"{choices.phase} of {model} on {on.name}")
         _print_tasks("calls, kernel, fastest", choices.tasks)
-        _print_notes([_prediction(choices)])
+        print_wrapped(_prediction(choices))
         if any(task.choice for task in choices.blocks):
             _print_tasks("calls, block, layer or model, fastest", choices.blocks)
         if choices.effect:
@@ -185,11 +184,11 @@ def _choose_for_model(
             together = ["--together"] if len(choices.effect) > 1 else []
             framework = [f"--framework {TRANSFORMERS}"] if tasks.kernels else []
             options = [*together, *framework, f"--model {model}", f"--phase {choices.phase}"]
-            print(_command(["kbt effect", *choices.effect, *options]))
+            _print_command(["kbt effect", *choices.effect, *options])
         print()
     if missing := unmeasured(chosen, measurements):
         print("to measure shapes without a record, on that device:")
-        print(_command(["kbt build", *missing, f"--workloads {model}"]))
+        _print_command(["kbt build", *missing, f"--workloads {model}"])
 
 
 def _line(project: Project, slug: str, choice: Choice, phases: list[str]) -> dict[str, Any]:
@@ -298,7 +297,8 @@ def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
         counted = ", ".join(f"{module} ({plural(sum(each), 'call')})" for module, each in calls.items())
         notes.append(f"left out, {reason}: {counted}")
     _print_choices(first, rows)
-    _print_notes(notes)
+    for note in notes:
+        print_wrapped(note)
 
 
 def _label(task: TaskChoice) -> str:
@@ -328,18 +328,11 @@ def _notes(choice: Choice) -> Iterator[str]:
         yield "not chosen: " + ", ".join(f"{name} ({why})" for name, why in choice.faster.items())
 
 
-def _print_notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        print(visible(_filled(note, terminal_width(), "  ")))
-
-
-def _command(parts: Sequence[str]) -> str:
-    """Return a command of several lines, which a shell takes as one; no part is split."""
-    lines = _filled("  " + " ".join(part.replace(" ", "\0") for part in parts), 78, "    ").replace("\0", " ")
-    return visible(lines.replace("\n", " \\\n"))
-
-
-def _filled(text: str, width: int, indent: str) -> str:
-    return textwrap.fill(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _print_command(parts: Sequence[str]) -> None:
+    """Print a command in several lines, which a shell takes as one; no part is split."""
+    lines = ["  "]
+    for part in parts:
+        if len(lines[-1]) + len(part) > _COMMAND_WIDTH:
+            lines.append("    ")
+        lines[-1] += f"{part} "
+    print(visible("\\\n".join(lines).rstrip()))

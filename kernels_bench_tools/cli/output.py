@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,15 @@ def print_heading(text: str) -> None:
 
 
 def print_wrapped(text: str) -> None:
-    print("\n".join(wrapped(visible(text), terminal_width())))
+    """Print a text in lines as wide as the terminal, in which no word is broken."""
+    filled = textwrap.fill(
+        visible(text),
+        terminal_width(),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print(filled)
 
 
 def print_table(
