@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
+from kernels_bench_tools.cli import EXIT_CODES
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.own_folders import output_folder
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import run_module
 from kernels_bench_tools.records.hub import BUILDS_VARIABLE, BuildRequest, builds_folder
 
 MODULE = "kernels_bench_tools.hub.build"
@@ -71,9 +70,5 @@ def build(
         jobs=jobs or len(os.sched_getaffinity(0)),
     )
     # In a separate process, because the command does not import torch.
-    command = python_command("-m", MODULE, msgspec.json.encode(request).decode())
-    variables = module_variables(os.environ, network=True)
-    code = subprocess.run(command, env=variables, check=False).returncode
-    if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
-        raise KbtError("hub build", f"its process ended with exit code {code}", "", "See its output above")
-    return code
+    text = msgspec.json.encode(request).decode()
+    return run_module("hub build", MODULE, text, codes=EXIT_CODES, network=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +10,12 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.output import short_path
-from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_struct, write_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import output_folder, temporary_folder
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import run_module
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.selfcheck import FOLDER, SelfCheck
 
@@ -60,13 +58,7 @@ def selfcheck(
         processes = QUICK_PROCESSES if quick else PROCESSES
     with temporary_folder() as folder:
         answer = folder / "selfcheck.json"
-        arguments = [str(answer), ncu, str(processes), *(["quick"] if quick else [])]
-        command = python_command("-m", MODULE, *arguments)
-        code = subprocess.run(command, env=module_variables(os.environ), check=False).returncode
-        if code:
-            raise KbtError(
-                "selfcheck", f"its process ended with exit code {code}", "", "See its output above"
-            )
+        run_module("selfcheck", MODULE, str(answer), ncu, str(processes), *(["quick"] if quick else []))
         result = read_struct(answer, SelfCheck)
     result.commit = commit
     write_struct(target, result)
