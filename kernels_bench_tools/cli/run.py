@@ -26,6 +26,7 @@ from kernels_bench_tools.cli.output import (
     print_failures,
     print_heading,
     print_json,
+    print_table,
     processes_suffix,
     short_path,
     terminal_width,
@@ -48,7 +49,7 @@ from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.numbers import interval, milliseconds, quantity, times, times_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
@@ -204,7 +205,7 @@ def _print_comparison(result: CellResult) -> None:
     if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
         rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
-        print(comparison_table(rows, title, terminal_width()))
+        _print_rows(rows, title)
     elif cell.stdout:
         print(visible((folder / cell.stdout).read_text(encoding="utf-8", errors="replace")), end="")
     if cell.status and cell.status.failed and not rows:
@@ -216,8 +217,8 @@ def _print_comparison(result: CellResult) -> None:
         print(visible(f"log: {short_path(folder / cell.stderr)}"))
 
 
-def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> str:
-    """Return a table with a line for each workload, with as many columns as ``width`` characters have room for."""
+def _print_rows(rows: Sequence[Comparison], baseline: str) -> None:
+    """Print a line for each workload, with as many columns as the terminal has room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
     titles = ["workload", "median\nms", "[95 %]", title, "speed-up", "[95 %]", "submit\nms", "e2e\nms"]
@@ -233,7 +234,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> s
         for row in rows
     ]
     # The host's times are not measured on a CPU, sustained ones only if asked for.
-    return table(lines, range(1, 10), width, optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
+    print_table(lines, right=range(1, 10), optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
 
 
 def _verdict(row: Comparison, most: int) -> str:
