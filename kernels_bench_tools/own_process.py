@@ -10,10 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.text.hiding import has_credentials
 
 PACKAGE_FOLDER = Path(__file__).parent
@@ -62,6 +63,23 @@ def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedP
     """Run a program to its end, without the user's credentials; return what it printed. ``options`` are those of ``run``."""
     variables = module_variables(os.environ)
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, **options)
+
+
+def run_module(
+    where: str, module: str, *arguments: str, codes: Collection[int] = (0,), network: bool = False
+) -> int:
+    """Run a module of this package to its end, with the output of this process; return its exit code, one of ``codes``.
+
+    Another one is a ``KbtError`` of ``where``; ``network`` is as in :func:`module_variables`.
+    """
+    command, variables = (
+        python_command("-m", module, *arguments),
+        module_variables(os.environ, network=network),
+    )
+    code = subprocess.run(command, env=variables, check=False).returncode
+    if code not in codes:
+        raise KbtError(where, f"its process ended with exit code {code}", "", "See its output above")
+    return code
 
 
 def is_credential(name: str, value: str) -> bool:

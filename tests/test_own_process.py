@@ -16,7 +16,7 @@ STARTS = re.compile(
 """How a process is started, or what starts one gets another name."""
 CALLED = {"subprocess.run", "subprocess.Popen", "start_session"}
 PLACES = {
-    "subprocess.run": words("git own_process cli/hub cli/selfcheck"),
+    "subprocess.run": words("git own_process"),
     # The last one for types only.
     "subprocess.Popen": words("hub/build/__main__ measure/device/clocks run/process/reaper run/process/run"),
     # Copies of a process, which run what it runs.

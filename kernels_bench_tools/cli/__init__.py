@@ -12,9 +12,9 @@ from typing import NoReturn
 
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 EXIT_CODES = {
-    0: "all right, or unsupported on this machine",
-    FAILURE: "something that this command ran, measured or checked is wrong or failed",
-    USER_MISTAKE: "a mistake in the arguments, the settings, or all of the given notebooks",
+    0: "success, or unsupported on this machine",
+    FAILURE: "something that the command ran, measured or checked failed or is wrong",
+    USER_MISTAKE: "a usage error: invalid arguments or settings, or errors in all given notebooks",
     INTERRUPTED: "interrupted; finished results are kept",
 }
 
@@ -53,8 +53,7 @@ def main() -> NoReturn:
         app = find_app(sys.argv[1:])
     except ModuleNotFoundError as error:
         print(
-            f"kbt: needs the package {error.name!r}, which is not installed. "
-            "Run `pip install kernels-bench-tools`.",
+            f"kbt: the package {error.name!r} is not installed. Run `pip install kernels-bench-tools`.",
             file=sys.stderr,
         )
         sys.exit(USER_MISTAKE)

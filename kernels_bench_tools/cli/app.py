@@ -25,11 +25,15 @@ PANELS = {
 }
 """The verbs as the help lists them, in the order of their use."""
 VERBS = [verb for verbs in PANELS.values() for verb in verbs]
-_FUNCTIONS = {"run": "run_notebook", "list": "list_notebooks", "import": "importing"}
-"""Functions whose name is not that of their verb."""
-
-_MODULES = {"import": "importing", "history": "compare", "export": "compare", "init": "new"}
-"""Modules in ``cli`` whose name is not that of their verb."""
+_PLACES = {
+    "run": "run.run_notebook",
+    "list": "list.list_notebooks",
+    "import": "importing.importing",
+    "history": "compare.history",
+    "export": "compare.export",
+    "init": "new.init",
+}
+"""Module in ``cli`` and function of verbs whose functions are not called like them, or not in a module of their name."""
 
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
@@ -85,8 +89,8 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     for panel, verbs in PANELS.items():
         for verb in (verb for verb in verbs if verb in wanted):
-            module = import_module(f"kernels_bench_tools.cli.{_MODULES.get(verb, verb)}")
-            command = getattr(module, _FUNCTIONS.get(verb, verb))
+            module, name = _PLACES.get(verb, f"{verb}.{verb}").split(".")
+            command = getattr(import_module(f"kernels_bench_tools.cli.{module}"), name)
             if isinstance(command, typer.Typer):
                 for inner in command.registered_commands:
                     assert inner.callback is not None
@@ -118,7 +122,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | RecursionError) and "new thread" not in str(error):
             raise
-        what = f"the system refused what it needs ({error or type(error).__name__})"
+        what = f"not enough memory, threads or stack ({error or type(error).__name__})"
         remedy = "Free memory, end processes, or raise `ulimit`. Finished results are kept"
         print("kbt:", KbtError(" ".join(["kbt", *arguments[:1]]), what, "", remedy), file=sys.stderr)
         return USER_MISTAKE
@@ -126,13 +130,13 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         where, why = error.filename2 or error.filename or "the current folder", error.strerror or error
         if error.errno in _DISK_FULL:
             what, expected = f"cannot be written ({why})", ""
-            remedy = "Free some space and run the same command again. Finished results are kept"
+            remedy = "Free disk space and run the command again. Finished results are kept"
         elif error.errno == errno.ENOENT:
-            what, expected = f"is gone ({why})", "A folder that stays while the command runs"
-            remedy = "Change into a folder that exists and run the same command again"
+            what, expected = f"no longer exists ({why})", "A folder that exists while the command runs"
+            remedy = "Change to an existing folder and run the command again"
         else:
-            what, expected = f"cannot be used ({why})", "A file or folder that you may read and write"
-            remedy = "Change its mode or its name, or move it away"
+            what, expected = f"cannot be used ({why})", "A readable and writable file or folder"
+            remedy = "Change its permissions, rename it or move it away"
         print("kbt:", KbtError(str(where), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 
@@ -140,7 +144,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 def end_interrupted(arguments: Sequence[str]) -> int:
     """Say that a command was interrupted, whose ``--json`` is then an object that says so; return the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it could only spoil how the command ends
-    print("kbt: interrupted. Finished results are kept. Run the same command to continue.", file=sys.stderr)
+    print("kbt: interrupted. Finished results are kept. Run the command again to continue.", file=sys.stderr)
     if "--json" in arguments:
         print('{"interrupted": true}')
     return INTERRUPTED

@@ -11,9 +11,9 @@ from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
-    finish,
     finished_cells,
     note,
+    print_failures,
     print_json,
     short_path,
     summarize_build,
@@ -51,15 +51,15 @@ def build(
 ) -> int:
     """Run cells whose inputs changed, then publish the report.
 
-    With PATHs, only those notebooks and what they need run; the report shows the last results of the others. A long
-    build publishes committed records and stored results first, and then each operator when it is measured.
+    With PATHs, run only those notebooks and what they need; the report shows the last results of the others. A long
+    build publishes committed records and stored results first, then each operator once it is measured.
 
-    Failures are listed in the report, with the reason; it is written in every case. The exit code is that of the cells
-    of this build: stored results count like new ones, those of other cells and committed records do not.
+    The report is always written and lists failures with their reasons. The exit code covers the cells of this build,
+    including stored results, but neither other cells nor committed records.
 
     Args:
-        since (STATE): A revision, or the report.json of an earlier build. The front page lists what changed since, and the
-            pages of implementations have charts of their committed times.
+        since (STATE): Git revision, or report.json of an earlier build. The front page lists what changed since, and pages of
+            implementations plot their committed times.
     """
     project = find_project_of(paths or ())
     history = None
@@ -70,7 +70,7 @@ def build(
         history = find_history(place_of(project), since)
     result, published = build_report(project, paths or [], options, output, history)
     if json:
-        cells = [cell_data(name, cell) for name, cell in finished_cells(result)]
+        cells = [cell_data(*each) for each in finished_cells(result)]
         left_out = [problem for problems in result.left_out.values() for problem in problems]
         print_json(
             {"index": str(published.index), "device": result.device, "cells": cells, "left_out": left_out}
@@ -78,7 +78,7 @@ def build(
     else:
         print(summarize_build(result))
         print(short_path(published.index))
-    return finish_build(result, published, strict=strict)
+    return print_build_failures(result, published, strict=strict)
 
 
 def build_report(
@@ -125,8 +125,8 @@ def build_report(
     return result, published
 
 
-def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int:
+def print_build_failures(result: BuildRun, published: Published, *, strict: bool) -> int:
     """Print what is wrong with a build on stderr, and return the exit code."""
     for link in published.dead_links:
         note(f"broken link: {link}")
-    return finish(result, strict=strict, see=short_path(published.index.parent / STATUS))
+    return print_failures(result, strict=strict, see=short_path(published.index.parent / STATUS))

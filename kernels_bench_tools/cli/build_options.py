@@ -56,27 +56,28 @@ def _read(
     """Return the options of a build.
 
     Args:
-        env: Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python
-            interpreter, for machines whose torch must not be replaced.
-        rerun: Run the selected cells even if their inputs did not change.
-        no_measure: Measure nothing: the report has the committed records, and what was measured before.
-        retry_failed: Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.
-        workloads (SETS): Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of
-            them. `random:20:1` draws 20 shapes of each operator that are in no table from seed 1, with sizes up to those of
-            the device's sets, `random:20:1:large` up to those of `large`. They get no rank: rankings say how
-            implementations compare at all drawn ones. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
-        mode: What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.
-        sustained: Also time calls without pauses until their time is steady, and on GPUs the energy of one: 5 s more for each workload.
-        jobs (N): Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means
-            one per core. Measuring cells always run alone.
-        processes (N): Number of new processes for each measuring cell. Processes of one operator's cells are
-            interleaved. [default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]
-        cluster (ADDRESS): Run cells on the workers of a Dask scheduler, such as tcp://host:8786. Results are
-            stored in this project's cache. CONTRIBUTING.md says how to start workers.
-        memory_limit (SIZE): Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is
-            stopped with status `oom`. [default: `memory_limit` of `[tool.kbt]`, or 90 % of the machine's memory]
-        pass_env (NAME): Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells
-            get only variables that programs need (paths, CUDA, torch, threads, proxies, caches).
+        env: Python environment of cells. `uv`: one per cell, as its header declares. `current`: this interpreter, for
+            machines whose torch must not be replaced.
+        rerun: Run the selected cells even if their inputs are unchanged.
+        no_measure: Do not measure; publish committed records and earlier results.
+        retry_failed: Rerun cells that failed or have incorrect results, even if their inputs are unchanged.
+        workloads (SETS): Comma-separated workload sets, such as `smoke` or `default,decode`; each operator needs at least
+            one of them. `random:20:1` draws 20 new shapes per operator from seed 1, no larger than those of the device's
+            sets, and `random:20:1:large` than those of `large`. Random shapes are not ranked one by one, but summarized
+            in rankings. [default: `default,large,decode` on a GPU, `cpu` on a CPU]
+        mode: Pass to time: `fwd` (forward), `bwd` (backward only) or `fwd_bwd` (both together).
+        sustained: Also measure calls without pauses until their time is steady and, on GPUs, the energy per call. Adds 5 s
+            per workload.
+        jobs (N): Number of environments to prepare, and of non-measuring cells to run, in parallel; 0 means one per
+            core. Measuring cells always run alone.
+        processes (N): Number of fresh processes per measuring cell, interleaved with those of the operator's other
+            cells. [default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]
+        cluster (ADDRESS): Run cells on the workers of this Dask scheduler, such as tcp://host:8786; results are stored in
+            this project's cache. CONTRIBUTING.md shows how to start workers.
+        memory_limit (SIZE): Memory limit for all processes of a cell together, such as `16GB`; a cell that exceeds it gets
+            the status `oom`. [default: `memory_limit` of `[tool.kbt]`, or 90 % of the machine's memory]
+        pass_env (NAME): Environment variable to pass to cells, such as `HF_TOKEN`. Repeatable. By default, cells get only
+            variables that programs need (paths, CUDA, torch, threads, proxies, caches).
     """
     return BuildOptions(
         environment=env,

@@ -27,11 +27,11 @@ from kernels_bench_tools.text.words import plural
 def check(paths: Paths = None, operators: bool = False, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
-    run_benchmark, names in placeholders, each line of the records, and the files of self-checks.
+    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operator modules, calls of
+    run_benchmark, names in placeholders, every line of committed records, and files of self-checks.
 
     Args:
-        operators: Also run the code of the project's operators once, on a CPU with their smallest inputs.
+        operators: Also run each operator of the project once, on the CPU with its smallest inputs.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -39,19 +39,21 @@ def check(paths: Paths = None, operators: bool = False, json: Json = False) -> i
     names = [project.relative(path) for path in chosen]
     problems: list[KbtError] = [*survey.problems(names)]
     problems += cell_problems(survey.notebooks[name] for name in sorted(names))
-    advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
-    for notebooks in project_operators(project).values():
+    advice = (
+        [] if names else ["no notebooks were found; links, hidden folders and other projects are skipped"]
+    )
+    for operator, notebooks in project_operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
         files = {
             project.relative(path): read_committed(project.root, path, problems.append)
-            for path in record_files(notebooks[0].parents[1])
+            for path in record_files(project.root / operator)
         }
         stems = {path.stem for path in notebooks}
         gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]
-        remedy = "Remove it; if the notebook was renamed, rename it and each `impl` in it."
+        remedy = "Remove the file or, if the notebook was renamed, rename it and each `impl` in it."
         advice += [
-            f"{name}: no notebook has this name, and its rows are still shown. {remedy}" for name in gone
+            f"{name}: no notebook has this name, but its rows are still shown. {remedy}" for name in gone
         ]
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)
@@ -84,7 +86,12 @@ def _run_operators(project: Project) -> list[KbtError]:
     """Return the mistakes in what the project's operators do."""
     names = [*operator_modules(project.operators_folder)]
     if names and find_spec("torch") is None:
-        raise KbtError("kbt check --operators", "torch is not installed beside kbt", "", "pip install torch")
+        raise KbtError(
+            "kbt check --operators",
+            "torch is not installed in the environment of kbt",
+            "",
+            "Run `pip install torch`",
+        )
     folder, module = str(project.operators_folder), "kernels_bench_tools.measure.correctness"
     done = run_program(python_command("-m", module, folder, *names))
     if done.returncode:

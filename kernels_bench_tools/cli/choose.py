@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +17,8 @@ from kernels_bench_tools.cli.output import (
     note_unused,
     print_heading,
     print_json,
-    terminal_width,
+    print_table,
+    print_wrapped,
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.estimate import Estimate
@@ -50,9 +49,10 @@ from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean, plural
 
+_COMMAND_WIDTH = 78
 _OF_KERNEL_CONFIGS = {f"transformers_models/{name}" for name in ("use_kernels", "kernel_config")}
 
 
@@ -67,23 +67,23 @@ def choose(
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
 
-    Nothing is measured: committed records are used, and newer results of the last build here. For a shape that was not
-    measured, the nearest measured ones are shown, with the factors by which they differ. With --model, kernels are
-    weighted by their calls in a forward pass, and the speed-up of all choices together is predicted.
+    Measures nothing; uses committed records and newer results of the last build. For a shape that was not measured, shows
+    the nearest measured ones and the factors by which they differ. With --model, weights kernels by their number of calls
+    in a forward pass and predicts the speed-up of all choices together.
 
     Examples: `kbt choose rms_norm --axes hidden_dim=5120`; `kbt choose --model llama-3.1-8b --phase decode-1`.
 
     Args:
         operator (OPERATOR): Such as rms_norm.
-        axes (AXIS=VALUE,...): The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any
-            value. `rows` is batch times seq_len. `dtype` counts as an axis.
-        model (NAME): For each kernel of a model such as llama-3.1-8b.
+        axes (AXIS=VALUE,...): Shape, such as `hidden_dim=5120,rows=8192`. Axes that are not given may have any value. `rows`
+            is batch times seq_len; `dtype` is an axis, too.
+        model (NAME): Choose for each kernel of this model, such as llama-3.1-8b.
         phase (PHASES): With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]
         device (SLUG): Device of the records, such as nvidia-h200. [default: the only GPU with records, else this
             machine's device]
-        export (FORM): `engine` prints JSON: the fastest for each shape, what not to use, and the files of records behind
-            each line. `transformers` prints a `KernelConfig` for --model, of the layers whose kernel is slower for none of
-            its shapes, with what was measured in the whole model. Only committed records have files.
+        export (FORM): `engine` prints JSON: the fastest implementation per shape, those to avoid, and the files of committed
+            records behind each line. `transformers` prints a `KernelConfig` for --model, with the layers whose kernel is
+            slower at none of their shapes, and the effects measured in the whole model.
     """
     if bool(operator) == bool(model):
         what = "cannot be used together" if model else "are both missing"
@@ -92,7 +92,7 @@ def choose(
     note_unused({"--axes": bool(model and axes)}, "with --model")
     note_unused({"--phase": bool(phase and not model)}, "without --model")
     note_unused({"--json": json and export is not None}, "with --export")
-    project = find_project(Path.cwd())
+    project = find_project()
     if export == "transformers" and not model:
         raise ProjectError("--export transformers", "needs a model", "--model, such as llama-3.1-8b")
     if model:
@@ -127,16 +127,16 @@ def _choose_for_shape(
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
     several = len({choice.axes["dtype"] for choice in choices}) > 1
-    names = [f"{one.workload} {one.axes['dtype']}" if several else one.workload for one in choices]
-    _print_choices(
-        "workload, fastest", [(name, choice, "") for name, choice in zip(names, choices, strict=True)]
-    )
-    _print_notes(f"{choice.workload}: {note}" for choice in choices for note in _notes(choice))
+    rows = [
+        (f"{choice.workload} {choice.axes['dtype']}" if several else choice.workload, choice, "")
+        for choice in choices
+    ]
+    _print_choices("workload, fastest", rows)
+    for text in (f"{choice.workload}: {note}" for choice in choices for note in _notes(choice)):
+        print_wrapped(text)
     total = plural(len(choices), "workload")
-    _print_notes(
-        f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md"
-        for name, number in Counter(choice.implementation for choice in choices).most_common()
-    )
+    for name, number in Counter(choice.implementation for choice in choices).most_common():
+        print_wrapped(f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md")
 
 
 def _choose_for_model(
@@ -144,28 +144,28 @@ def _choose_for_model(
 ) -> None:
     tasks, names = read_model_tasks(model), [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(task.operator for each in phases for task in each.tasks)
-    summaries = forward_summaries(project, [name for name in called if name in operators(project)])
+    computed = dict.fromkeys(task.operator for each in phases for task in each.tasks)
+    summaries = forward_summaries(project, [name for name in computed if name in operators(project)])
     on = _device(f"the kernels of {model}", summaries.values(), device)
     measurements = Measurements(summaries, on.slug)
     if export:
+        called = list(measurements.called(phases))
         effects = list(_effects(project, model, on.slug, names))
         if export == "transformers":
-            title = (
-                f"Written by `kbt choose --model {model} --export transformers`, from records of {on.slug}."
-            )
-            own = [one for one in effects if set(one["implementations"]) <= _OF_KERNEL_CONFIGS]
-            notes = ["Measured in the whole model:", *map(_effect_line, own)] if own else []
-            print(kernel_config(title, measurements.called(phases), notes))
+            command = f"kbt choose --model {model} --export transformers"
+            title = f"Written by `{command}`, from records of {on.slug}."
+            configured = [effect for effect in effects if {*effect["implementations"]} <= _OF_KERNEL_CONFIGS]
+            notes = ["Measured in the whole model:", *map(_effect_line, configured)] if configured else []
+            print(kernel_config(title, called, notes))
             return
         by_workload = grouped(
-            ((one.operator, one.view.key, one.workload.name), (name, one))
-            for name, one in measurements.called(phases)
+            ((measured.operator, measured.view.key, measured.workload.name), (name, measured))
+            for name, measured in called
         )
         lines = [
-            _line(project, on.slug, choice, list(dict.fromkeys(name for name, _ in each)))
-            for each in by_workload.values()
-            if (choice := choose_at(each[0][1]))
+            _line(project, on.slug, choice, list(dict.fromkeys(name for name, _ in calls)))
+            for calls in by_workload.values()
+            if (choice := choose_at(calls[0][1]))
         ]
         print_json({"device": on.slug, "model": model, "lines": lines, "effects": effects})
         return
@@ -176,7 +176,7 @@ def _choose_for_model(
     for choices in chosen:
         print_heading(f"{choices.phase} of {model} on {on.name}")
         _print_tasks("calls, kernel, fastest", choices.tasks)
-        _print_notes([_prediction(choices)])
+        print_wrapped(_prediction(choices))
         if any(task.choice for task in choices.blocks):
             _print_tasks("calls, block, layer or model, fastest", choices.blocks)
         if choices.effect:
@@ -184,11 +184,11 @@ def _choose_for_model(
             together = ["--together"] if len(choices.effect) > 1 else []
             framework = [f"--framework {TRANSFORMERS}"] if tasks.kernels else []
             options = [*together, *framework, f"--model {model}", f"--phase {choices.phase}"]
-            print(_command(["kbt effect", *choices.effect, *options]))
+            _print_command(["kbt effect", *choices.effect, *options])
         print()
     if missing := unmeasured(chosen, measurements):
-        print("to measure what has no record of its own shape, on that device:")
-        print(_command(["kbt build", *missing, f"--workloads {model}"]))
+        print("to measure shapes without a record, on that device:")
+        _print_command(["kbt build", *missing, f"--workloads {model}"])
 
 
 def _line(project: Project, slug: str, choice: Choice, phases: list[str]) -> dict[str, Any]:
@@ -218,10 +218,10 @@ def _effects(project: Project, model: str, slug: str, phases: Sequence[str]) -> 
                     }
 
 
-def _effect_line(one: dict[str, Any]) -> str:
-    where = f"{', '.join(one['implementations'])}, {one['phase']}, {one['how']}"
-    gain = Estimate.of(one["speedup"], one["low"], one["high"])
-    return f"  {where}: {times_with_interval(gain)}, {one['verdict'].label}{': do not use it so' if one['avoid'] else ''}"
+def _effect_line(effect: dict[str, Any]) -> str:
+    where = f"{', '.join(effect['implementations'])}, {effect['phase']}, {effect['how']}"
+    gain = times_with_interval(Estimate.of(effect["speedup"], effect["low"], effect["high"]))
+    return f"  {where}: {gain}, {effect['verdict'].label}{': do not use it so' if effect['avoid'] else ''}"
 
 
 def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
@@ -230,12 +230,14 @@ def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summa
     for operator in names:
         notebooks = [survey_notebook(project, path) for path in known[operator]]
         fronts = {each.implementation: each.front for each in notebooks}
-        found = counted(project.root, operator, build, fronts)
-        for problem in found.problems:
+        records = counted(project.root, operator, build, fronts)
+        for problem in records.problems:
             note_problem(problem)
         forward = [
-            structs.replace(source, records=[one for one in source.records if not one.wl.get("mode")])
-            for source in found.sources
+            structs.replace(
+                source, records=[record for record in source.records if not record.wl.get("mode")]
+            )
+            for source in records.sources
         ]
         summaries[operator] = summarize(operator, title_from_name(operator), forward)
     return summaries
@@ -276,7 +278,7 @@ def _print_choices(first: str, choices: Sequence[tuple[str, Choice, str]]) -> No
     if not any(share for *_, share in choices):
         lines = [line[:-1] for line in lines]
     if choices:
-        print(table(lines, right={1, 2, 4}, width=terminal_width()))
+        print_table(lines, right={1, 2, 4})
 
 
 def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
@@ -295,7 +297,8 @@ def _print_tasks(first: str, tasks: Sequence[TaskChoice]) -> None:
         counted = ", ".join(f"{module} ({plural(sum(each), 'call')})" for module, each in calls.items())
         notes.append(f"left out, {reason}: {counted}")
     _print_choices(first, rows)
-    _print_notes(notes)
+    for note in notes:
+        print_wrapped(note)
 
 
 def _label(task: TaskChoice) -> str:
@@ -310,12 +313,12 @@ def _label(task: TaskChoice) -> str:
 
 
 def _prediction(choices: PhaseChoice) -> str:
-    if (found := choices.prediction) is None:
-        return "predicted: nothing, as no kernel was measured with its own shape"
+    if (total := choices.prediction) is None:
+        return "no prediction: no kernel was measured at its shape"
     calls = plural(sum(task.calls for task in choices.tasks), "call")
-    kernels = f"{found.tasks} of {plural(len(choices.tasks), 'kernel')}, {found.calls} of {calls}"
-    times = f"{milliseconds(found.baseline_ms)} to {milliseconds(found.ms)} ms"
-    return f"predicted for measured shapes ({kernels}): {times_with_interval(found.gain)}, {times}"
+    kernels = f"{total.tasks} of {plural(len(choices.tasks), 'kernel')}, {total.calls} of {calls}"
+    times = f"{milliseconds(total.baseline_ms)} to {milliseconds(total.ms)} ms"
+    return f"predicted for measured shapes ({kernels}): {times_with_interval(total.gain)}, {times}"
 
 
 def _notes(choice: Choice) -> Iterator[str]:
@@ -325,18 +328,11 @@ def _notes(choice: Choice) -> Iterator[str]:
         yield "not chosen: " + ", ".join(f"{name} ({why})" for name, why in choice.faster.items())
 
 
-def _print_notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        print(visible(_filled(note, terminal_width(), "  ")))
-
-
-def _command(parts: Sequence[str]) -> str:
-    """Return a command of several lines, which a shell takes as one; no part is split."""
-    lines = _filled("  " + " ".join(part.replace(" ", "\0") for part in parts), 78, "    ").replace("\0", " ")
-    return visible(lines.replace("\n", " \\\n"))
-
-
-def _filled(text: str, width: int, indent: str) -> str:
-    return textwrap.fill(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _print_command(parts: Sequence[str]) -> None:
+    """Print a command in several lines, which a shell takes as one; no part is split."""
+    lines = ["  "]
+    for part in parts:
+        if len(lines[-1]) + len(part) > _COMMAND_WIDTH:
+            lines.append("    ")
+        lines[-1] += f"{part} "
+    print(visible("\\\n".join(lines).rstrip()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,14 +19,14 @@ from kernels_bench_tools.text.words import plural
 def clean(unused: bool = False, everything: Annotated[bool, typer.Option("--all")] = False) -> None:
     """Remove the report and generated scripts.
 
-    Results of cells in .kbt/cache are kept unless an option says otherwise. Each build removes the least recently used
-    ones over `cache_size` of `[tool.kbt]`.
+    Keeps results of cells in .kbt/cache unless an option removes them. Each build removes the least recently used ones
+    beyond `cache_size` of `[tool.kbt]`.
 
     Args:
-        unused: Also remove results that the report does not show, such as those of former code.
+        unused: Also remove results that the report does not show, such as those of earlier code.
         everything: Also remove all results, so that the next build runs every cell.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     with project_lock(project, PlainProgress()):
         pages = OutputFolder(project.root / "site", named=False).clear()
         print(f"removed {pages} published files")

@@ -13,7 +13,7 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.choose import forward_summaries
-from kernels_bench_tools.cli.output import note_problem, print_heading, print_json, terminal_width
+from kernels_bench_tools.cli.output import note_problem, print_heading, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.git import Repository
 from kernels_bench_tools.notebooks.document import survey_notebook
@@ -33,7 +33,7 @@ from kernels_bench_tools.results.history.states import (
 from kernels_bench_tools.results.models import Share, model_shares
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.numbers import deviation, interval, milliseconds
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import did_you_mean, plural
 
 BAD = frozenset({ChangeKind.FAILS, ChangeKind.SLOWER})
@@ -52,18 +52,19 @@ def compare(
 ) -> int:
     """Show which rows changed between two states, by how much, and why.
 
-    A state is a revision, the report.json of a build, or a folder of records. *Slower* and *faster* need intervals apart,
-    more than 0.5 % and the row's noise, and a correction for the number of rows. Rows that were not measured again are left out.
-    Times of two sessions may differ because of the device: `kbt gate` measures both sides in one.
+    A state is a Git revision, the report.json of a build, or a folder of records. A row is *slower* or *faster* if the
+    intervals do not overlap and the difference exceeds 0.5 % and the row's noise, corrected for the number of rows. Rows
+    that were not measured again are left out. Times of different sessions may differ because of the device: `kbt gate`
+    measures both versions in one session.
 
     Args:
         base (BASE): Such as HEAD~5, origin/main or report.json.
-        head (HEAD): The same. [default: the files as they are]
-        every: Also rows that are the same, new or gone, or have no verdict.
-        markdown: Print a comment for a pull request.
-        fail_on (slower): Exit with 1 if a row is slower, or fails now.
+        head (HEAD): The same. [default: the working tree]
+        every: Also show rows that are unchanged, new, removed or without a verdict.
+        markdown: Print Markdown for a comment on a pull request.
+        fail_on (slower): Exit with 1 if a row is slower or fails now.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     steps = compare_states(place_of(project), base, head)
     print_steps(project, steps, json=json, markdown=markdown, every=every)
     return FAILURE if fail_on and any(step.kind in BAD for step in steps) else 0
@@ -84,7 +85,7 @@ def print_steps(
     if changed := [step for step in steps if step.kind in TIMED and step.row.operator in OPERATORS]:
         summaries = forward_summaries(project, [name for name in operators(project) if name in OPERATORS])
         shares = model_shares(
-            summaries, {one.row: one.times[1].value - one.times[0].value for one in changed}
+            summaries, {step.row: step.times[1].value - step.times[0].value for step in changed}
         )
     if json:
         models = [[share._asdict() for share in shares.get(step.row, ())] for step in steps]
@@ -96,7 +97,7 @@ def print_steps(
         print(visible(count_changes(steps)))
         for name, own in grouped((line[0], line[1:]) for line in lines).items():
             print_heading(name)
-            print(visible(table([_HEAD[1:], *own], right=[1, 2], width=terminal_width(), optional=[6, 1])))
+            print_table([_HEAD[1:], *own], right=[1, 2], optional=[6, 1])
         return
     print(f"**{_escaped(count_changes(steps))}**")
     if lines:
@@ -129,7 +130,7 @@ def timed(side: Measurement) -> str:
 def _escaped(text: str) -> str:
     """Return a text of records in a comment: no markup, links or mentions."""
     plain = html.escape(visible(text), quote=False)
-    return "".join(f"&#{ord(one)};" if one in "\\`*_{}[]()#+!|~@:/" else one for one in plain)
+    return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]()#+!|~@:/" else sign for sign in plain)
 
 
 def history(
@@ -137,30 +138,31 @@ def history(
 ) -> None:
     """Show how times changed from commit to commit, and why.
 
-    Reads the committed records of all revisions from git. Each line is a measurement, with what differs from the one before:
-    code, toolchain, operator, harness or device. *Slower* and *faster* need intervals apart, and more than 0.5 % and the
-    row's noise, which is known from measurements between which nothing changed.
+    Reads the committed records of all revisions from Git. Each line is a measurement and what changed since the previous
+    one: code, toolchain, operator, harness or device. A time is *slower* or *faster* if the intervals do not overlap and
+    the difference exceeds 0.5 % and the row's noise, which is known from measurements between which nothing changed.
 
     Args:
-        rows (OPERATOR[/IMPLEMENTATION]): Whose times.
+        rows (OPERATOR[/IMPLEMENTATION]): Rows to show.
         workload (NAME): Only this workload.
         device (SLUG): Only this device.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     known = [*operators(project)]
     operator, implementation = (rows, "") if rows in known or "/" not in rows else rows.rsplit("/", 1)
     steps = read_history(Repository(project.root), [record_paths(operator, implementation)])
-    found = [one for one in steps if one.row.workload == (workload or one.row.workload)]
-    found = [one for one in found if one.row.device == (device or one.row.device)]
-    if not found:
-        names = {one.row.workload for one in steps} if workload else {*known}
+    chosen = [
+        step for step in steps if workload in {"", step.row.workload} and device in {"", step.row.device}
+    ]
+    if not chosen:
+        names = {step.row.workload for step in steps} if workload else {*known}
         hint = did_you_mean(workload or operator, names, "`kbt list --records` shows what was measured")
-        what = "no commit has records of it"
+        what = "has no records in any commit"
         raise ProjectError(" ".join(filter(None, [rows, workload, device])), what, "", hint)
     if json:
-        print_json({"rows": [step.as_data() for step in found]})
+        print_json({"rows": [step.as_data() for step in chosen]})
         return
-    for row, own in grouped((step.row, step) for step in found).items():
+    for row, own in grouped((step.row, step) for step in chosen).items():
         print_heading(f"{row.operator}/{row.implementation} {row.workload}, {row.device}")
         lines = [["measured", "commit", "ms [95 %]", "change", "verdict", "cause"]]
         for step in own:
@@ -170,11 +172,11 @@ def history(
             change = deviation(step.ratio.value - 1) if step.ratio else ""
             verdict = "" if step.kind is ChangeKind.NEW else step.kind.label
             lines.append([*measured, change, verdict, step.why])
-        print(visible(table(lines, right=[2, 3], width=terminal_width(), optional=[0])))
-    changed = [step for step in found if step.kind in TIMED]
+        print_table(lines, right=[2, 3], optional=[0])
+    changed = [step for step in chosen if step.kind in TIMED]
     unexplained = sum(step.unexplained for step in changed)
     print(
-        f"{plural(len(found), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
+        f"{plural(len(chosen), 'measurement')}, {plural(len(changed), 'change')} of time, {unexplained} unexplained"
     )
 
 
@@ -182,12 +184,11 @@ def export(
     form: Annotated[Literal["bencher", "pytorch"], typer.Argument(metavar="FORMAT")],
     report: Annotated[Path, typer.Argument()] = Path("site/report.json"),
 ) -> None:
-    """Print the correct times of a report as JSON of another dashboard.
+    """Print the times of correct results of a report as JSON for another dashboard.
 
     Args:
-        form: `bencher` for Bencher's metric format (`bencher run --adapter json --file`), `pytorch` for the benchmark database
-            of PyTorch.
+        form: `bencher`: Bencher's metric format (`bencher run --adapter json --file`). `pytorch`: PyTorch's benchmark database.
         report (FILE): The report.json of a build.
     """
-    found = read_report(report)
-    print_json(bencher_metrics(found) if form == "bencher" else pytorch_metrics(found))
+    metrics = bencher_metrics if form == "bencher" else pytorch_metrics
+    print_json(metrics(read_report(report)))

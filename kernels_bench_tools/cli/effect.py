@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +15,20 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
-    finish,
     note,
     notebook_records,
+    print_failures,
     print_heading,
     print_json,
-    terminal_width,
+    print_table,
+    print_wrapped,
 )
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.models.config import config_digest, config_for
-from kernels_bench_tools.notebooks.calls import find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
@@ -43,15 +44,16 @@ from kernels_bench_tools.records.model import (
 )
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, is_implementation
 from kernels_bench_tools.records.outcome import reason_of
+from kernels_bench_tools.records.record import Record
 from kernels_bench_tools.records.request import TRANSFORMERS, EffectRequest, OtherCell, Request
-from kernels_bench_tools.results.effects import EffectRow, breakdown_of, effect_rows
+from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_of, effect_rows
 from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.run.options import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import is_file_name
 from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table, wrapped
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import abbreviated, plural
 
 _PHASES = "prefill-2048,decode-1,decode-32"
@@ -74,24 +76,24 @@ def effect(
     """Replace a kernel of a model with an implementation, and measure the effect at every level.
 
     The model has random weights. Single kernels (L1), the blocks (L2) and layers (L3) that call them, and the whole
-    model (L4) are timed with and without the implementation, in turn, in each of three processes. The predicted
+    model (L4) are timed alternately with and without the implementation, in each of three processes. The predicted
     time is the time without it minus what its calls save; the verdict compares the measured speed-up with it.
 
-    With --record, the phases that were measured replace those that were recorded before, and others are kept.
+    With --record, measured phases replace those recorded before; other phases are kept.
 
     Args:
         implementations (OPERATOR/IMPLEMENTATION): Notebooks of implementations.
-        model (MODEL): A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.
+        model (MODEL): Model such as `llama-3.1-8b`, or a Hugging Face `config.json` or its folder.
         phase (PHASES): Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next
             token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and
             backward). Other numbers are possible.
         layers (N): Number of layers of the model to run. [default: all]
-        framework (NAME): `transformers`: replace kernels of Hugging Face transformers' model, instead of this
-            project's modules. The cell's environment needs the package.
-        together: Replace all kernels at the same time, instead of one notebook's after the other. All cells run in
-            the environment of the first.
-        processes (N): Number of new processes for each notebook.
-        record: Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them.
+        framework (NAME): `transformers`: replace kernels in Hugging Face transformers' model instead of this project's
+            modules. The cell's environment needs the package.
+        together: Replace the kernels of all notebooks at once instead of one after the other, in the environment of the
+            first.
+        processes (N): Number of fresh processes per notebook.
+        record: Write the records to effects/DEVICE/MODEL/, to be committed; the report shows them.
     """
     project = find_project_of(implementations)
     request = _request(model, phase, layers or 0, framework or "")
@@ -110,24 +112,32 @@ def effect(
             _print(path, request.model, result.device.name, effect_rows(records))
             for reason in {reason_of(row): None for row in records if row.effect is None}:
                 print(visible(f"{path}: {reason}"))
-    # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
-    files = {
-        effect_file(
-            project.root, request.model, records[0], [cell.implementation for cell in request.others]
-        ): records
-        for records in measured.values()
-        if any(
-            row.outcome.ran or (row.outcome.failed and not (row.err and row.err.type == ModelError.__name__))
-            for row in records
-        )
-    }
+    files = _files_to_record(project, request, measured)
     code = 0
     if files and record:
         with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
             code = keep_records(project, files)
     elif files:
-        note(f"--record keeps these results in {abbreviated([project.relative(file) for file in files])}")
-    return code or finish(result, strict=False)
+        note(
+            f"pass --record to keep these results in {abbreviated([project.relative(file) for file in files])}"
+        )
+    return code or print_failures(result, strict=False)
+
+
+def _files_to_record(
+    project: Project, request: EffectRequest, measured: Mapping[str, list[Record]]
+) -> dict[Path, list[Record]]:
+    """Return the records of effects by the file of the project in which they are committed."""
+    files = {}
+    for records in measured.values():
+        # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
+        if any(
+            row.outcome.ran or (row.outcome.failed and not (row.err and row.err.type == ModelError.__name__))
+            for row in records
+        ):
+            others = [cell.implementation for cell in request.others]
+            files[effect_file(project.root, request.model, records[0], others)] = records
+    return files
 
 
 def _measuring_cells(
@@ -153,14 +163,15 @@ def _measuring_cells(
         if not cells:
             continue
         measuring[name] = cells
-        called = {run.first for cell in cells for run in find_runs(cell.code) if isinstance(run.first, str)}
+        calls = (call for cell in cells for call in find_benchmark_calls(cell.code))
+        called = {call.operator for call in calls if call.operator is not None}
         if called and not called & REPLACEABLE_OPERATORS:
             what = f"computes {', '.join(sorted(called))}, which cannot be replaced in a model"
             expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
             raise NotebookError(name, what, expected)
         if together and (twice := called & computed):
-            what = f"computes {min(twice)}, as another one does"
-            raise NotebookError(name, what, "One implementation of each operator")
+            what = f"computes {min(twice)}, which another notebook replaces already"
+            raise NotebookError(name, what, "One implementation per operator")
         computed |= called
     if not measuring:
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
@@ -188,22 +199,22 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         stem in known
         and config_for(framework, msgspec.json.decode(known[stem].read_bytes()), where) != shapes
     ):
-        raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
+        raise ModelError(where, f"differs from the {stem} that kbt knows", "", "Rename it")
     if layers > shapes.num_hidden_layers:
         most = shapes.num_hidden_layers
-        raise ModelError(f"--layers {layers}", "is more than the model has", f"At most {most}")
+        raise ModelError(f"--layers {layers}", "exceeds the layers of the model", f"At most {most}")
     phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
         sizes, positions = phase_sizes(name), shapes.max_position_embeddings
         if sizes.trains and not framework:
-            what = "this project's models have a cache and no backward pass"
+            what = "models of this project have no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
         if positions and sizes.context > positions:
-            what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
+            what = f"needs {sizes.context} positions; the model has {positions}"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
     if not is_file_name(stem):
         expected = "Text that does not begin with a dot"
-        raise ModelError(where, f"{stem!r} cannot be a name", expected, "Rename it")
+        raise ModelError(where, f"{stem!r} is not a valid name", expected, "Rename it")
     # Two files of one name must not share records.
     unique = stem if stem in known else f"{stem}-{config_digest(shapes)}"
     name = model_of_framework(unique, framework)
@@ -231,20 +242,24 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
                     row.verdict.label,
                 ]
             )
-        print(table(lines, range(1, 5), terminal_width(), optional=(2, 1)))
+        print_table(lines, right=range(1, 5), optional=(2, 1))
         for line in _notes(shown):
-            print(*wrapped(visible(line), terminal_width()), sep="\n")
+            print_wrapped(line)
         print()
         if breakdown := breakdown_of(shown):
-            lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
-            for part in breakdown.parts:
-                name, calls = (part.module, str(part.calls)) if part.module else ("outside of kernels", "")
-                alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
-                share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
-                lines.append([name, calls, alone, milliseconds(part.ms), share])
-            print(table(lines, right=range(1, 5), width=terminal_width()))
-            for how, ms in breakdown.idle.items():
-                print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
+            _print_breakdown(breakdown)
+
+
+def _print_breakdown(breakdown: Breakdown) -> None:
+    lines = [["kernel, in a pass without it", "calls", "alone ms", "in the pass ms", "share"]]
+    for part in breakdown.parts:
+        name, calls = (part.module, str(part.calls)) if part.module else ("outside of kernels", "")
+        alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
+        share = f"{part.ms / breakdown.total_ms:.1%}" if breakdown.total_ms else ""
+        lines.append([name, calls, alone, milliseconds(part.ms), share])
+    print_table(lines, right=range(1, 5))
+    for how, ms in breakdown.idle.items():
+        print(f"{how}: GPU idle time {milliseconds(ms)} ms of a pass\n")
 
 
 def _notes(rows: list[EffectRow]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``kbt gate``: two or more versions of implementations, measurement_of in one session."""
+"""``kbt gate``: two or more versions of implementations, measured in one session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.compare import BAD, print_steps
-from kernels_bench_tools.cli.output import finish, note, notebook_records
+from kernels_bench_tools.cli.output import note, notebook_records, print_failures
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
@@ -45,17 +45,17 @@ def gate(
     json: opt.Json = False,
     markdown: bool = False,
 ) -> int:
-    """Measure notebooks and an earlier version of them, or several, in one session; fail if one is slower.
+    """Measure two or more versions of notebooks in one session; fail if one is slower.
 
-    The processes of all take turns on one device, with the operator and the harness as they are now. What seems to have
-    changed is measurement_of again in fresh processes, and counts only if it changes again. Nothing is stored or published.
+    The processes of all versions take turns on one device, with the current operator and harness. What seems to have
+    changed is measured again in fresh processes, and counts only if it changes again. Nothing is stored or published.
 
     Args:
         paths (PATH): Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: those that differ from the other version]
-        against (REV): A revision, a version of a package such as `triton==3.5.0`, or of a Hub kernel: `org/repo@1`, `org/repo@./folder`;
-            or another notebook of the operator: FILE.md.
-        heads (VERSION): Compare this version with it, instead of the notebooks as they are. Repeatable: each is compared with --against.
-        markdown: Print a comment for a pull request.
+        against (REV): Version to compare with: a Git revision, a version of a package such as `triton==3.5.0` or of a Hub
+            kernel (`org/repo@1`, `org/repo@./folder`), or another notebook of the operator (FILE.md).
+        heads (VERSION): Compare this version with --against, instead of the current notebooks. Repeatable.
+        markdown: Print Markdown for a comment on a pull request.
     """
     slower, code = measure_versions(paths or [], against, heads or [], options, json=json, markdown=markdown)
     return FAILURE if slower else code
@@ -75,7 +75,7 @@ def measure_versions(
     if options.environment == "current" and (
         package := next((v for v in (against, *heads) if "==" in v), "")
     ):
-        what, expected = "needs an environment of its own", "`--env uv`, or a revision"
+        what, expected = "needs a separate environment", "`--env uv`, or a revision"
         raise ProjectError(package, what, expected)
     names = [project.relative(path) for path in project.find_notebooks(paths)]
     now = {name: read_file(project.root / name) for name in names if is_implementation(name)}
@@ -101,18 +101,18 @@ def measure_versions(
     options = replace(options, rerun=True, aside=True, processes=options.processes or FEWEST_PROCESSES)
 
     def measure(names: Collection[str]) -> tuple[Sequence[Step], BuildRun]:
-        notebooks = [one for name in names for one in sides[name] if one in variants or one == name]
+        notebooks = [side for name in names for side in sides[name] if side in {name, *variants}]
         result = build(both, notebooks, options, PlainProgress())
         return decide_changes(
             [step for name in names for step in _steps(both, result, name, sides[name], heads)]
         ), result
 
     steps, result = measure(sides)
-    code = finish(result, strict=False)
+    code = print_failures(result, strict=False)
     changed = {step.row[:2] for step in steps if step.kind in TIMED}
     again = [name for name in sides if (operator_of(name), PurePosixPath(name).stem) in changed]
     if again and not code:
-        note(f"measuring {plural(len(again), 'notebook')} again, whose times seem to differ")
+        note(f"measuring {plural(len(again), 'notebook')} again, since times seem to differ")
         kinds = {step.row: step.kind for step in measure(again)[0]}
         for step in steps:
             if step.kind in TIMED and kinds.get(step.row) is not step.kind:
@@ -133,20 +133,20 @@ def _versions(project: Project, texts: dict[str, bytes], version: str) -> dict[s
         if other := next(
             (name for name in texts if operator_of(name) != operator_of(project.relative(path))), ""
         ):
-            raise ProjectError(version, f"is of another operator than {other}", "A notebook of the same one")
+            raise ProjectError(
+                version, f"is of another operator than {other}", "A notebook of the same operator"
+            )
         return dict.fromkeys(texts, read_file(path))
     if "==" not in version:
         repository = Repository(project.root)
         files = repository.files(repository.resolve(version))
-        found = {name: files[name] for name in texts if name in files}
-        return dict(zip(found, repository.read([*found.values()]), strict=True))
+        known = {name: files[name] for name in texts if name in files}
+        return dict(zip(known, repository.read([*known.values()]), strict=True))
     if not parse_requirement(version):
-        raise ProjectError(version, "is no version of a package", "Such as triton==3.5.0")
+        raise ProjectError(version, "is not a version of a package", "Such as triton==3.5.0")
     for name, text in texts.items():
         if not split_header(text.decode(errors="replace"))[1]:
-            raise ProjectError(
-                name, f"has no header in which {version} could be", "A cell with `# /// script`"
-            )
+            raise ProjectError(name, f"has no header for {version}", "A cell with `# /// script`")
     return {name: with_version(text.decode(), version).encode() for name, text in texts.items()}
 
 
@@ -157,20 +157,20 @@ def _with_kernel(name: str, text: str, repo: str, pin: str) -> bytes:
     if pin[0] in "./":  # of the command; in a notebook it would be of the notebook's folder
         if not (folder := Path(pin).resolve()).is_dir():
             raise ProjectError(
-                reference, "there is no such folder", "One that `kbt hub build` made, or like it"
+                reference, "the folder does not exist", "A folder as `kbt hub build` writes it"
             )
         reference = str(folder)
     pinned = rf"{quoted}(?:\s*,\s*(?:version|revision)\s*=\s*[^,)\s]+)?"
     changed, count = re.subn(pinned, rf"\g<quote>{reference}\g<part>", text)
     if not count:
-        raise ProjectError(name, f"does not get {repo}", f'A call such as get_kernel("{repo}", version=1)')
+        raise ProjectError(name, f"does not load {repo}", f'A call such as get_kernel("{repo}", version=1)')
     return changed.encode()
 
 
 def _steps(
     project: Project, result: BuildRun, name: str, sides: Sequence[str], versions: Sequence[str]
 ) -> list[Step]:
-    base, *heads = (rows_of(notebook_records(project, result, one)) for one in sides)
+    base, *heads = (rows_of(notebook_records(project, result, side)) for side in sides)
     row = RowName(operator_of(name), PurePosixPath(name).stem, result.device.slug, "")
     return [
         Step(

@@ -7,30 +7,29 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import print_json, terminal_width
+from kernels_bench_tools.cli.output import print_json, print_table
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.records.model import DERIVED, ModelTasks, model_keys, read_model_tasks
 from kernels_bench_tools.results.models import Module, imports_of_models
-from kernels_bench_tools.text.tables import table
 from kernels_bench_tools.text.words import did_you_mean, plural
 
 
 def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> None:
     """Show which blocks, layers and models call a kernel or block.
 
-    Classes that use it, directly or through others, are listed by level with the number of models in which they call it:
-    code that names a class does not always call it. Without MODULE, list what each class uses.
+    Lists the classes that use it, directly or through others, by level, with the models in which they call it: code that
+    names a class does not always call it. Without MODULE, lists what each class uses.
 
     Args:
         module (MODULE): Such as rms_norm or RMSNorm. [default: all]
     """
     uses = imports_of_models()
     if not module and json:
-        print_json({each.class_name: [one.class_name for one in found] for each, found in uses.items()})
+        print_json({user.class_name: [used.class_name for used in own] for user, own in uses.items()})
         return
     if not module:
-        lines = [[_label(each), ", ".join(map(_label, found))] for each, found in reversed([*uses.items()])]
-        print(table([["class", "uses"], *lines], width=terminal_width()))
+        lines = [[_label(user), ", ".join(map(_label, own))] for user, own in reversed([*uses.items()])]
+        print_table([["class", "uses"], *lines])
         return
     names = {each.class_name.lower(): each for each in uses}
     key = module.replace("_", "").lower()
@@ -42,7 +41,7 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
     reached, before = {used}, 0
     while before != len(reached):
         before = len(reached)
-        reached |= {user for user, found in uses.items() if not reached.isdisjoint(found)}
+        reached |= {user for user, own in uses.items() if not reached.isdisjoint(own)}
     # With the models in whose forward passes an instance of it calls the other one.
     users: list[tuple[Module, list[str]]] = [
         (user, [name for name, own in callers.items() if user.class_name in own])
@@ -62,11 +61,15 @@ def graph(module: Annotated[str, typer.Argument()] = "", json: Json = False) -> 
         return
     print(f"{_label(used)} is used by {plural(len(users), 'module') if users else 'no module'}\n")
     lines = [[_label(user), ", ".join(own) or "only names it"] for user, own in users]
-    print(table([["class", "calls it in"], *lines], width=terminal_width()), end="\n\n")
+    print_table([["class", "calls it in"], *lines])
+    print()
     phases = list(dict.fromkeys(phase for counts in calls.values() for phase in counts))
     lines = [["calls in a forward pass", *phases]]
     lines += [[name, *(str(counts.get(phase, 0)) for phase in phases)] for name, counts in calls.items()]
-    print(table(lines, right=range(1, len(phases) + 1)) if calls else "No model calls it on one GPU.")
+    if calls:
+        print_table(lines, right=range(1, len(phases) + 1))
+    else:
+        print("No model calls it on one GPU.")
 
 
 def _callers(model: ModelTasks, name: str) -> set[str]:

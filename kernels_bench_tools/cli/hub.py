@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
+from kernels_bench_tools.cli import EXIT_CODES
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.own_folders import output_folder
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import run_module
 from kernels_bench_tools.records.hub import BUILDS_VARIABLE, BuildRequest, builds_folder
 
 MODULE = "kernels_bench_tools.hub.build"
@@ -39,9 +38,9 @@ def build(
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.
 
-    Cells then load these builds instead of the Hub's. Their build.toml says what is compiled; kernels in Python are only
-    copied. Run it again after an interruption or an edit: it compiles missing and changed files. Functions of files that
-    were left out raise an error when they are called.
+    Cells then load these builds instead of the Hub's. build.toml defines what is compiled; kernels in Python are only
+    copied. After an interruption or an edit, run it again: it compiles missing and changed files. Functions of files that
+    are left out raise an error when called.
 
     Args:
         sources (PATH): Source folders, such as those of https://github.com/huggingface/kernels-community.
@@ -58,7 +57,7 @@ def build(
     ):
         if importlib.util.find_spec(package) is None:
             remedy = f"Install {advice}, beside kbt. In a checkout: `uv run --group torch --extra hub kbt hub build`"
-            raise KbtError("hub build", f"needs the package {package}, which is not installed", "", remedy)
+            raise KbtError("hub build", f"the package {package} is not installed", "", remedy)
     folder = output.absolute() if output else builds_folder(Path.cwd())
     output_folder(folder if output or os.environ.get(BUILDS_VARIABLE) else None, folder)
     request = BuildRequest(
@@ -71,9 +70,5 @@ def build(
         jobs=jobs or len(os.sched_getaffinity(0)),
     )
     # In a separate process, because the command does not import torch.
-    command = python_command("-m", MODULE, msgspec.json.encode(request).decode())
-    variables = module_variables(os.environ, network=True)
-    code = subprocess.run(command, env=variables, check=False).returncode
-    if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
-        raise KbtError("hub build", f"its process ended with exit code {code}", "", "See its output above")
-    return code
+    text = msgspec.json.encode(request).decode()
+    return run_module("hub build", MODULE, text, codes=EXIT_CODES, network=True)

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 import typer
@@ -15,7 +15,7 @@ import typer
 from kernels_bench_tools.chart.card import card_charts
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import note, print_json, terminal_width
+from kernels_bench_tools.cli.output import note, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_struct
 from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
@@ -36,87 +36,97 @@ from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
-from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import slugify
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
 
 importing = typer.Typer(
-    no_args_is_help=True, help="Measure files that are written for other harnesses, as they are."
+    no_args_is_help=True, help="Measure files written for other benchmark harnesses, unmodified."
 )
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
-_Row = tuple[ProblemRequest, ComparedPoint]
 _Decoded = TypeVar("_Decoded")
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
+_Output = Annotated[Path | None, typer.Option("--output", "-o")]
+_Processes = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Number of processes. A verdict needs three.")
+]
+_Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of one process.")]
+_Page = Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the table as a page.")]
+
+
+class _Measured(NamedTuple):
+    """A candidate with a problem; or what cannot be measured, with its failure."""
+
+    request: ProblemRequest
+    records: list[Record]
+
+    @property
+    def result(self) -> ComparedPoint:
+        return compare_problem(self.records)
 
 
 @importing.command("kernelbench")
 def import_kernelbench(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     candidates: Path | None = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
-    processes: Annotated[int, typer.Option(min=1)] = 1,
-    timeout: Annotated[float, typer.Option(min=1)] = 300,
-    page: Path | None = None,
+    output: _Output = None,
+    processes: _Processes = 1,
+    timeout: _Timeout = 300,
+    page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time candidates for problems of KernelBench, and print fast_p.
+    """Check and time KernelBench candidates, and print fast_p.
 
-    A problem is a file with `Model`, `get_inputs` and `get_init_inputs`, a candidate's file has `ModelNew`. Both get the
-    same weights and inputs, which are drawn anew for each check and each timed call. Each candidate is measured in a
-    process of its own, after the reference, by the Python that runs kbt. Finished ones are kept in the folder of records:
-    run the same command again to continue.
+    A problem's file defines `Model`, `get_inputs` and `get_init_inputs`; a candidate's file defines `ModelNew`. Both get the
+    same weights and inputs, which are drawn anew for each check and each timed call. Each candidate runs in its own process,
+    after the reference, in the Python interpreter of kbt. Finished results are kept: run the command again to continue.
 
-    Examples: `kbt import kernelbench KernelBench/level1 --candidates runs/mine`; 1_relu.py there is for 1_relu.py here.
+    Example: `kbt import kernelbench KernelBench/level1 --candidates runs/mine` measures runs/mine/1_relu.py for
+    KernelBench/level1/1_relu.py.
 
     Args:
-        folder (DIR): Files of problems, also in folders below.
-        candidates (DIR): Files with `ModelNew`, at the same path as the problem's; or a folder of such files for each of
-            several candidates. [default: `ModelNew` in the problems' own files]
+        folder (DIR): Folder of problems, searched recursively.
+        candidates (DIR): Folder of candidates, each at its problem's path, or of one such folder per candidate. [default:
+            `ModelNew` in the problems' own files]
         output (FOLDER): Folder of the records. [default: kernelbench]
-        processes (N): Processes of each candidate. A verdict needs three; with fewer there is a speed-up only.
-        timeout (SECONDS): For one process, in which the reference and the candidate are measured.
-        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
     """
     pairs = _find_pairs(folder, candidates)
-    rows = _measure_all(pairs, output_folder(output, Path("kernelbench")), processes, timeout)
-    return _print_rows(rows, f"KernelBench: {folder.resolve().name}", page, json=json)
+    measured = _measure_all(pairs, output_folder(output, Path("kernelbench")), processes, timeout)
+    return _print_results(measured, f"KernelBench: {folder.resolve().name}", page, json=json)
 
 
 @importing.command("hf")
 def import_hf(
     path: Annotated[Path, typer.Argument(metavar="PATH")],
     kernel: str = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    output: _Output = None,
     payload: Path | None = None,
     card: Path | None = None,
-    processes: Annotated[int, typer.Option(min=1)] = 1,
-    timeout: Annotated[float, typer.Option(min=1)] = 300,
-    page: Path | None = None,
+    processes: _Processes = 1,
+    timeout: _Timeout = 300,
+    page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time the benchmarks of `kernels benchmark`.
+    """Check and time benchmarks of `kernels benchmark`.
 
-    They are classes derived from `kernels.benchmark.Benchmark`, with `setup`, `benchmark_x` and `verify_x`. What `verify_x`
-    returns is the truth, within 0.01, and the baseline, timed in the same process. `setup` runs anew before each timed
-    call, with another seed, so that results which were kept are wrong. Finished workloads are kept, as of `kernelbench`.
+    They are subclasses of `kernels.benchmark.Benchmark` with `setup`, `benchmark_x` and `verify_x`. `verify_x` is the
+    reference, with a tolerance of 0.01, and the baseline, timed in the same process. `setup` runs before each timed call
+    with a new seed, so results that were kept are wrong. Finished results are kept, as for `kernelbench`.
 
     Examples: `kbt import hf ./my_kernel`; `kbt import hf benchmarks/benchmark.py --kernel kernels-community/relu@1`.
 
     Args:
-        path (PATH): A file, or the folder of a kernel with benchmarks/benchmark*.py.
-        kernel (REFERENCE): Of the Hub, such as kernels-community/relu@1, or a folder. [default: the folder above benchmarks/]
+        path (PATH): Benchmark file, or folder of a kernel with benchmarks/benchmark*.py.
+        kernel (REFERENCE): Kernel of the Hub, such as kernels-community/relu@1, or a folder. [default: the folder above
+            benchmarks/]
         output (FOLDER): Folder of the records. [default: hf-benchmarks]
-        payload (FILE): Write what `kernels benchmark --output` writes, with the time of the reference.
-        processes (N): Processes of each workload. A verdict needs three.
-        timeout (SECONDS): For one process, in which the reference and the kernel are measured.
-        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
-        card (FOLDER): Write the charts of the kernel's card, benches_light_latency.svg and so on.
+        payload (FILE): Write the JSON of `kernels benchmark --output`, with the time of the reference.
+        card (FOLDER): Write the charts of the kernel's card, such as benches_light_latency.svg.
     """
     files = sorted(path.glob("benchmarks/benchmark*.py")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -129,90 +139,92 @@ def import_hf(
         for file in files
         for workload in _workloads(file, chosen, timeout)
     ]
-    output = output_folder(output, Path("hf-benchmarks"))
-    rows = _measure_all(requests, output, processes, timeout)
+    measured = _measure_all(requests, output_folder(output, Path("hf-benchmarks")), processes, timeout)
     if payload:
-        records = {one.name: read_records(output / name / f"{one.name}.jsonl") for one, _ in rows}
+        records = {each.request.name: each.records for each in measured}
         update_file(payload, msgspec.json.format(msgspec.json.encode(hf_payload(records, files[0].name))))
     if card:
-        for chart, content in card_charts(name, [(one.name, row) for one, row in rows]).items():
+        charts = card_charts(name, [(each.request.name, each.result) for each in measured])
+        for chart, content in charts.items():
             update_file(card / chart, content)
-    return _print_rows(rows, f"kernels benchmark: {name}", page, json=json)
+    return _print_results(measured, f"kernels benchmark: {name}", page, json=json)
 
 
 @importing.command("trace")
 def import_trace(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     definition: list[str] | None = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    output: _Output = None,
     traces: Path | None = None,
-    processes: Annotated[int, typer.Option(min=1)] = 1,
-    timeout: Annotated[float, typer.Option(min=1)] = 300,
-    page: Path | None = None,
+    processes: _Processes = 1,
+    timeout: _Timeout = 300,
+    page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Judge and time the solutions of a set of flashinfer-trace on its workloads.
+    """Check and time the solutions of a flashinfer-trace data set on its workloads.
 
-    A definition's `run` is the truth, within 0.01, and the baseline, timed in the same process before the solution is
-    loaded. Random inputs are drawn anew for each check and each timed call; those in files stay. Solutions in Python and
-    Triton are measured. Finished results are kept, as of `kernelbench`.
+    A definition's `run` is the reference, with a tolerance of 0.01, and the baseline, timed in the same process before the
+    solution is loaded. Random inputs are drawn anew for each check and each timed call; inputs in files stay. Solutions in
+    Python and Triton are measured. Finished results are kept, as for `kernelbench`.
 
-    Examples: `kbt import trace flashinfer-trace --definition rmsnorm_h4096 --traces result.jsonl`.
+    Example: `kbt import trace flashinfer-trace --definition rmsnorm_h4096 --traces result.jsonl`.
 
     Args:
-        folder (DIR): With definitions/, workloads/ and solutions/.
-        definition (NAME): Only this one; may be given several times. [default: all]
+        folder (DIR): Folder with definitions/, workloads/ and solutions/.
+        definition (NAME): Only this definition. Repeatable. [default: all]
         output (FOLDER): Folder of the records. [default: traces]
-        traces (FILE): Write the results as Trace JSON, one in each line.
-        processes (N): Processes of each solution and workload. A verdict needs three.
-        timeout (SECONDS): For one process, in which the reference and the solution are measured.
-        page (FILE.md): Write the table as a page, which a build publishes if it is in the project.
+        traces (FILE): Write the results as Trace JSON, one per line.
     """
     requests, broken = _find_traces(folder, definition or [])
     if not requests and not broken:
         expected = "definitions/*.json, workloads/*.jsonl and solutions/*.json of the same definition"
         raise ProjectError(str(folder), "has no solution to measure", expected)
-    output = output_folder(output, Path("traces"))
-    rows = _measure_all(requests, output, processes, timeout)
+    measured = _measure_all(requests, output_folder(output, Path("traces")), processes, timeout)
     if traces:
-        made = [
-            trace_of(one, read_records(output / one.implementation / f"{one.name}.jsonl")) for one, _ in rows
-        ]
-        update_file(traces, b"".join(msgspec.json.encode(one) + b"\n" for one in made if one))
-    return _print_rows([*rows, *broken], f"flashinfer-trace: {folder.resolve().name}", page, json=json)
+        made = [trace_of(*each) for each in measured]
+        update_file(traces, b"".join(msgspec.json.encode(trace) + b"\n" for trace in made if trace))
+    return _print_results([*measured, *broken], f"flashinfer-trace: {folder.resolve().name}", page, json=json)
 
 
-def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest], list[_Row]]:
+def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest], list[_Measured]]:
     """Return what is to be measured, and the results of what cannot be: broken files and other languages."""
-    broken: list[_Row] = []
+    broken: list[_Measured] = []
 
     def fails(name: str, implementation: str, status: Status, reason: str) -> None:
         request = ProblemRequest(name=name, reference="", implementation=implementation)
-        failed = whole_record(implementation, status, reason, current_device())
-        broken.append((request, compare_problem([failed])))
+        broken.append(_Measured(request, [whole_record(implementation, status, reason, current_device())]))
 
     def read(pattern: str, kind: type[_Decoded]) -> Iterator[tuple[Path, _Decoded]]:
-        for path, where, text in _json_texts(folder, pattern):
-            try:
-                yield path, msgspec.json.decode(text, type=kind)
-            except msgspec.MsgspecError as error:
-                fails(where, path.stem, Status.INVALID, str(error))
+        """Yield what is in files, or in their lines."""
+        for path in sorted(folder.glob(pattern)):
+            texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
+            for number, text in enumerate(texts, start=1):
+                try:
+                    if text.strip():
+                        yield path, msgspec.json.decode(text, type=kind)
+                except msgspec.MsgspecError as error:
+                    line = f":{number}" if len(texts) > 1 else ""
+                    fails(f"{path.relative_to(folder)}{line}", path.stem, Status.INVALID, str(error))
 
-    definitions = {one.name: (path, one) for path, one in read("definitions/**/*.json", Definition)}
-    workloads = grouped((one.definition, one.workload) for _, one in read("workloads/**/*.jsonl", Trace))
+    definitions = {
+        definition.name: (path, definition) for path, definition in read("definitions/**/*.json", Definition)
+    }
+    workloads = grouped(
+        (trace.definition, trace.workload) for _, trace in read("workloads/**/*.jsonl", Trace)
+    )
     requests = []
-    for path, one in read("solutions/**/*.json", Solution):
-        if only and one.definition not in only:
+    for path, solution in read("solutions/**/*.json", Solution):
+        if only and solution.definition not in only:
             continue
-        source, definition = definitions.get(one.definition, (Path(), None))
-        own = workloads.get(one.definition, [])
-        if refusal := _refusal(one, definition, own):
-            fails(one.definition, one.name, *refusal)
+        source, definition = definitions.get(solution.definition, (Path(), None))
+        own = workloads.get(solution.definition, [])
+        if refusal := _refusal(solution, definition, own):
+            fails(solution.definition, solution.name, *refusal)
             continue
         requests += [
             ProblemRequest(
-                name=f"{one.definition}/{workload.uuid}",
-                implementation=one.name,
+                name=f"{solution.definition}/{workload.uuid}",
+                implementation=solution.name,
                 reference=str(source.resolve()),
                 candidate=str(path.resolve()),
                 workload=workload,
@@ -223,52 +235,43 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
     return requests, broken
 
 
-def _json_texts(folder: Path, pattern: str) -> Iterator[tuple[Path, str, bytes]]:
-    """Yield files, or their lines, as path, place and text."""
-    for path in sorted(folder.glob(pattern)):
-        texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
-        for number, text in enumerate(texts, start=1):
-            if text.strip():
-                yield path, f"{path.relative_to(folder)}{f':{number}' if len(texts) > 1 else ''}", text
-
-
 def _refusal(
     solution: Solution, definition: Definition | None, workloads: Sequence[TraceWorkload]
 ) -> tuple[Status, str] | None:
     """Return why a solution cannot be measured."""
     names = [solution.name, solution.definition, *(workload.uuid for workload in workloads)]
     if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
-        return Status.INVALID, f"{wrong[0]!r} is no name for a file"
+        return Status.INVALID, f"{wrong[0]!r} is not a valid file name"
     if definition is None:
         return Status.INVALID, "its definition is not in definitions/"
     if definition.op_type == "sampling":
-        return Status.UNSUPPORTED, "draws samples, which no reference is equal to"
+        return Status.UNSUPPORTED, "draws samples, which cannot be compared with a reference"
     if solution.spec.language not in {"python", "triton"}:
         language = solution.spec.language
-        return Status.UNSUPPORTED, f"is written in {language}; only python and triton are loaded"
+        return Status.UNSUPPORTED, f"is written in {language}; only python and triton are supported"
     return None
 
 
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
-    with temporary_folder(prefix="kbt-import-") as name:
-        folder = Path(name)
+    with temporary_folder(prefix="kbt-import-") as folder:
         request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel)
         end = _run(folder, request, folder / "names", CellContext(), timeout)
-        found = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
+        names = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
         if end.code or end.stop:
             reason = _failure(end, folder / "stderr", timeout)[1]
             raise ProjectError(str(file), f"cannot be imported ({reason})")
-    if not found:
-        what = "defines no class derived from kernels.benchmark.Benchmark with benchmark_x"
+    if not names:
+        what = "defines no subclass of kernels.benchmark.Benchmark with benchmark_x"
         raise ProjectError(str(file), what)
-    return found
+    return names
 
 
 def _measure_all(
     requests: Sequence[ProblemRequest], output: Path, processes: int, timeout: float
-) -> list[_Row]:
-    rows, stored = [], 0
+) -> list[_Measured]:
+    """Measure what has no finished records of the same code in ``output``."""
+    measured, stored = [], 0
     for number, request in enumerate(requests, start=1):
         path = output / request.implementation / f"{request.name}.jsonl"
         files = filter(None, (request.reference, request.candidate))
@@ -279,53 +282,53 @@ def _measure_all(
         records = read_records(path, on_problem=ignore) if path.is_file() else []
         failed = any(record.outcome.failed and not record.outcome.ran for record in records)
         is_whole = failed or len({record.process for record in records}) >= processes
-        is_stored = is_whole and {one.provenance.code_digest for one in records} == {origin.code_digest}
-        if not is_stored:
-            records = _measure(request, origin, processes, timeout)
-            make_folder(path.parent, output)
-            write_records(path, records)
-        stored += is_stored
-        result = compare_problem(records)
-        rows.append((request, result))
-        if not is_stored:
-            said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
-            line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
-            print(visible(line), file=sys.stderr, flush=True)
+        if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
+            measured.append(_Measured(request, records))
+            stored += 1
+            continue
+        measured.append(_Measured(request, _measure(request, origin, processes, timeout)))
+        make_folder(path.parent, output)
+        write_records(path, measured[-1].records)
+        result = measured[-1].result
+        said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
+        line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
+        print(visible(line), file=sys.stderr, flush=True)
     if stored:
         note(
-            f"{plural(stored, 'result')} of earlier runs in {output}; remove a file there to measure it again"
+            f"{plural(stored, 'result')} of earlier runs in {output} reused; remove a file there to measure it again"
         )
-    return rows
+    return measured
 
 
 def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
     """Return each candidate with each problem; ``ProjectError`` if there are none."""
+    paths = sorted(folder.rglob("*.py"), key=_natural)
+    texts = {path: read_file(path).decode(errors="replace") for path in paths}
     problems = {
         path.relative_to(folder).with_suffix("").as_posix(): path
-        for path in sorted(folder.rglob("*.py"), key=_natural)
-        if "class Model" in read_file(path).decode(errors="replace")
+        for path, text in texts.items()
+        if "class Model" in text
     }
     if not problems:
         expected = "Files with `class Model`, `get_inputs` and `get_init_inputs`"
-        raise ProjectError(str(folder), "has no problem of KernelBench", expected)
-    found: list[tuple[str, str, Path | None]]
+        raise ProjectError(str(folder), "has no KernelBench problems", expected)
+    pairs: list[tuple[str, str, Path | None]]
     if candidates is None:
-        own = {name for name, path in problems.items() if _NEW in read_file(path).decode(errors="replace")}
-        found = [
-            (name, "ModelNew", path) if name in own else (name, REFERENCE, None)
+        pairs = [
+            (name, "ModelNew", path) if _NEW in texts[path] else (name, REFERENCE, None)
             for name, path in problems.items()
         ]
     else:
         folders = sorted(
             path for path in candidates.glob("*/") if any((path / f"{it}.py").is_file() for it in problems)
         )
-        found = [
+        pairs = [
             (name, path.resolve().name, file)
             for path in folders or [candidates]
             for name in problems
             if (file := path / f"{name}.py").is_file()
         ]
-    if not found:
+    if not pairs:
         what = f"has no file for any of the problems in {folder}"
         first = next(iter(problems))
         raise ProjectError(str(candidates), what, f"{first}.py, or CANDIDATE/{first}.py, with `{_NEW}`")
@@ -336,7 +339,7 @@ def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
             reference=str(problems[name].resolve()),
             candidate=str(file.resolve()) if file else "",
         )
-        for name, implementation, file in found
+        for name, implementation, file in pairs
     ]
 
 
@@ -349,8 +352,7 @@ def _natural(path: Path) -> tuple[int, str]:
 def _measure(request: ProblemRequest, origin: Provenance, processes: int, timeout: float) -> list[Record]:
     """Return the records of the processes of a candidate, also that of a failure."""
     records: list[Record] = []
-    with temporary_folder(prefix="kbt-import-") as name:
-        folder = Path(name)
+    with temporary_folder(prefix="kbt-import-") as folder:
         for process in range(processes):
             file = folder / f"{process}.jsonl"
             context = CellContext(process=process, processes=processes, origin=origin)
@@ -382,46 +384,45 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
     if end.stop is Stop.TIMEOUT:
         return Status.TIMEOUT, f"took more than {timeout:g} s (--timeout)"
     if end.stop is Stop.MEMORY:
-        return Status.OOM, "used too much memory"
+        return Status.OOM, "exceeded the memory limit"
     if end.stop or end.code < 0:
-        return Status.CRASHED, f"ended by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
+        return Status.CRASHED, f"killed by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
     lines = public(log.read_text("utf-8", errors="replace")).strip().splitlines()
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 
 
-def _print_rows(rows: Sequence[_Row], title: str, page: Path | None, *, json: bool) -> int:
+def _print_results(measured: Sequence[_Measured], title: str, page: Path | None, *, json: bool) -> int:
     """Print results and scores, also into a page, and return the exit code."""
-    found = scores((request.implementation, result) for request, result in rows)
+    results = [(each.request, each.result) for each in measured]
     header, lines = ["problem", "candidate", "correct", "ms", "speed-up [95 %]", "verdict"], []
-    for request, result in rows:
+    for request, result in results:
         failure = f"{result.status.label}: {result.reason}".rstrip(": ")
         speedup = times_with_interval(result.gain)
         about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
         verdict = result.verdict.label if result.status is Status.OK else failure
         lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
+    candidates = scores((request.implementation, result) for request, result in results)
     sums = []
-    for score in found:
+    for score in candidates:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
         untimed = score["correct"] - score["timed"]
         without = f"; {untimed} correct without a speed-up" if untimed else ""
         of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
         sums.append(f"{score['candidate']}: {of} correct; {shares}{without}")
     if json:
-        results = []
-        for request, result in rows:
+        rows = []
+        for request, result in results:
             data = {"correct": result.status.passed, **msgspec.to_builtins(result)}
             data = {name: value for name, value in data.items() if value not in (None, "", [], {})}
-            results.append({"problem": request.name, "candidate": request.implementation, **data})
-        print_json({"results": results, "scores": found})
+            rows.append({"problem": request.name, "candidate": request.implementation, **data})
+        print_json({"results": rows, "scores": candidates})
     else:
-        print(table([header, *lines], right={3, 4}, width=terminal_width()))
+        print_table([header, *lines], right={3, 4})
         print(visible("\n".join(sums)))
     if page:
-        measured = f"Measured by `kbt import` on {current_device().name}; the baseline is each problem's own reference."
-        texts = [
-            f"# {title}",
-            measured,
-            markdown_table(header, lines, set(header) - {"ms", "speed-up [95 %]"}),
-        ]
-        update_file(page, "\n\n".join([*texts, *(f"- {text}" for text in sums)]).encode() + b"\n")
-    return 0 if all(result.status.passed for _, result in rows) else FAILURE
+        device = current_device().name
+        measured_by = f"Measured by `kbt import` on {device}; the baseline is each problem's own reference."
+        rows_text = markdown_table(header, lines, set(header) - {"ms", "speed-up [95 %]"})
+        texts = [f"# {title}", measured_by, rows_text, *(f"- {text}" for text in sums)]
+        update_file(page, "\n\n".join(texts).encode() + b"\n")
+    return 0 if all(result.status.passed for _, result in results) else FAILURE

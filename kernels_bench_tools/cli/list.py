@@ -18,6 +18,7 @@ from kernels_bench_tools.cli.output import (
     note_unused,
     print_heading,
     print_json,
+    print_wrapped,
     terminal_width,
 )
 from kernels_bench_tools.errors import ProjectError
@@ -29,9 +30,8 @@ from kernels_bench_tools.records.model import HUB_DEVICES, ModelTasks, read_mode
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.request import FORWARD
 from kernels_bench_tools.results.views import view_of
-from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
-from kernels_bench_tools.text.tables import grouped, table, wrapped
+from kernels_bench_tools.text.tables import grouped, table
 from kernels_bench_tools.text.words import abbreviated, did_you_mean, plural
 
 NOT_MEASURED, STALE = "not measured", "stale"
@@ -48,8 +48,8 @@ def list_notebooks(
     """List operators, implementations and committed records, or the kernels of a model.
 
     Args:
-        records: List the committed records by device, mode and workload set, with those that are stale (the code
-            changed after they were measured) or not measured.
+        records: List committed records by device, mode and workload set, with those that are stale (the code changed since)
+            or not measured.
         device (SLUG): With --records: only this device.
         model (NAME): List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.
         phase (NAME): With --model: only this forward pass, such as decode-1, with its blocks and layers.
@@ -110,41 +110,42 @@ def find_coverage(root: Path, notebooks: Iterable[Notebook]) -> Iterator[dict[st
         view = view_of(record.wl)
         return record.device.slug if record.device else "", view.mode or FORWARD, view.set
 
-    recorded: dict[str, dict[tuple[str, tuple[str, str, str]], list[Record]]] = {}
-    for notebook in notebooks:
-        name, operator = notebook.implementation, notebook.operator
-        if operator not in recorded:
-            found = counted(root, operator)
-            for problem in found.problems:
-                note_problem(problem)
-            recorded[operator] = grouped(
-                ((source.implementation, selection(record)), record)
-                for source in found.sources
-                for record in source.records
-            )
-        known = recorded[operator]
-        complete = {device for stem, (device, _, workloads) in known if stem == name and not workloads}
-        for device, mode, workload_set in sorted({each for _, each in known}):
-            records = known.get((name, (device, mode, workload_set)), [])
-            if not records and (not workload_set or device in complete):
-                continue
-            processes, whole = by_workload(records)
-            merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
-            origins = {each.provenance.code_digest: each.provenance for each in records if each.outcome.ran}
-            yield {
-                "operator": notebook.operator,
-                "implementation": name,
-                "device": device,
-                "mode": mode,
-                "set": workload_set,
-                "rows": len(records),
-                "workloads": len(processes),
-                "measured": sum(entry.outcome.passed for entry in merged),
-                "processes": count_processes(records),
-                "date": min((each.ts for each in records), default="")[:10],
-                "stale": any(has_other_code(origin, notebook.digests) for origin in origins.values()),
-                "others": Counter(entry.outcome for entry in merged if entry.outcome is not Status.OK),
-            }
+    for operator, own in grouped((notebook.operator, notebook) for notebook in notebooks).items():
+        committed = counted(root, operator)
+        for problem in committed.problems:
+            note_problem(problem)
+        recorded = grouped(
+            ((source.implementation, selection(record)), record)
+            for source in committed.sources
+            for record in source.records
+        )
+        selections = sorted({selected for _, selected in recorded})
+        for notebook in own:
+            name = notebook.implementation
+            complete = {device for stem, (device, _, each) in recorded if stem == name and not each}
+            for device, mode, workload_set in selections:
+                records = recorded.get((name, (device, mode, workload_set)), [])
+                if not records and (not workload_set or device in complete):
+                    continue
+                processes, whole = by_workload(records)
+                merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
+                origins = {
+                    each.provenance.code_digest: each.provenance for each in records if each.outcome.ran
+                }
+                yield {
+                    "operator": operator,
+                    "implementation": name,
+                    "device": device,
+                    "mode": mode,
+                    "set": workload_set,
+                    "rows": len(records),
+                    "workloads": len(processes),
+                    "measured": sum(entry.outcome.passed for entry in merged),
+                    "processes": count_processes(records),
+                    "date": min((each.ts for each in records), default="")[:10],
+                    "stale": any(has_other_code(origin, notebook.digests) for origin in origins.values()),
+                    "others": Counter(entry.outcome for entry in merged if entry.outcome is not Status.OK),
+                }
 
 
 def _print_coverage(rows: list[dict[str, Any]], json: bool) -> None:
@@ -198,7 +199,7 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
         _print_table(lines, right={0, 2})
         print()
     if tasks.kernels and not phase:
-        print_heading("kernels of the Hub that use_kernels=True takes, by device")
+        print_heading("Hub kernels that use_kernels=True loads, by device")
         lines = [["layer or function", *HUB_DEVICES]]
         for name, devices in tasks.kernels.items():
             lines.append([name, *(", ".join(devices.get(device, ["none"])) for device in HUB_DEVICES)])
@@ -209,24 +210,19 @@ def _print_model(tasks: ModelTasks, phase: str, json: bool) -> None:
 
 def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
     """Print a line for each implementation, whose name is whole whatever the width, below its operator."""
-    found = grouped((entry["operator"], entry) for entry in listed)
-    for operator, entries in found.items():
+    by_operator = grouped((entry["operator"], entry) for entry in listed)
+    for operator, entries in by_operator.items():
         print_heading(operator)
-        longest = max(len(entry["implementation"]) for entry in entries)
+        lines = []
         for entry in entries:
             facts = ["baseline"] * entry["baseline"] + [entry["family"]] * bool(entry["family"])
             facts += [f"needs {' or '.join(entry['requires'])}"] * bool(entry["requires"])
-            line = visible(
-                "; ".join(
-                    [f"  {entry['implementation']:<{longest}}  {facts[0] if facts else ''}", *facts[1:]]
-                )
-            )
-            if devices := entry["recorded"]:
-                line += visible(f"{'; ' * bool(facts)}records of {abbreviated(devices)}")
-            print(line.rstrip())
-    print(f"\n{plural(len(found), 'operator')}, {plural(len(listed), 'implementation')}")
+            facts += [f"records of {abbreviated(entry['recorded'])}"] * bool(entry["recorded"])
+            lines.append([f"  {entry['implementation']}", "; ".join(facts)])
+        _print_table(lines, whole={0})
+    print(f"\n{plural(len(by_operator), 'operator')}, {plural(len(listed), 'implementation')}")
     if others:
-        print("\n".join(wrapped(visible("other notebooks: " + ", ".join(others)), terminal_width())))
+        print_wrapped(f"other notebooks: {', '.join(others)}")
 
 
 def _print_table(

@@ -10,7 +10,6 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,11 +22,11 @@ import kernels_bench_tools
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file, real_path, update_file, write_atomically
-from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.notebooks.header import PACKAGE
-from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.notebooks.upgrade import with_harness
+from kernels_bench_tools.notebooks.project import Project, find_project, operators, repository_of
+from kernels_bench_tools.notebooks.upgrade import today, with_date, with_harness
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, is_root, operator_modules
@@ -43,7 +42,6 @@ new = typer.Typer(no_args_is_help=True, help="Create an implementation or an ope
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _A_NAME = "A name of at most 100 lower-case letters, digits and underscores that starts with a letter"
 _BASELINE = re.compile(r"^baseline: true$", re.MULTILINE)
-_PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 
 @new.command("implementation")
@@ -52,27 +50,45 @@ def new_implementation(
 ) -> None:
     """Create a notebook for a new implementation.
 
-    It is a working copy of the operator's baseline. An operator that computes several functions has a baseline for
-    each; select one with `--from`. No other file has to be edited. If the operator is built in and the project does
-    not have it, its folder is created first, with its baseline.
+    It is a working copy of the operator's baseline. An operator with several functions has a baseline for each: select one
+    with `--from`. No other file has to be edited. For a built-in operator that the project does not have, its folder is
+    created first, with its baseline.
 
     Args:
         name (OPERATOR/NAME): Such as layer_norm/my_kernel.
         origin (IMPLEMENTATION): Implementation of the operator to copy. [default: its baseline]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     operator, _, stem = name.rpartition("/")
     if not operator or not _NAME.fullmatch(stem):
         remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
         raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
     if operator in built_in_operators() and operator not in operators(project):
-        created = write_new(project, built_in_texts(operator))
+        created = _new_files(project, _built_in_texts(operator))
+        _refuse_others(project.root, created, "Move them away, or choose another operator")
+        _write(created, project.root)
         print(*map(project.relative, created), sep="\n")
         print(f"{operator} is built in; its folder was created")
         if project.root / operator / IMPLEMENTATIONS / f"{stem}.md" in created:
             print(f"try it: kbt run {operator}/{stem}")
             return
-    path, copied, others = create_implementation(project, operator, stem, origin)
+    known = operators(project)
+    if operator not in known:
+        names = [*known, *(built_in for built_in in built_in_operators() if built_in not in known)]
+        what, expected = "is neither an operator of this project nor built in", f"One of {', '.join(names)}"
+        hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
+        raise ProjectError(operator, what, expected, hint)
+    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
+    if origin and origin not in notebooks:
+        what, expected = f"is not an implementation of {operator}", f"One of {', '.join(notebooks)}"
+        raise ProjectError(f"--from {origin}", what, expected, did_you_mean(origin, notebooks))
+    baselines = [name for name, notebook in notebooks.items() if notebook.front.baseline]
+    copied, *others = [origin] if origin else baselines or list(notebooks)[:1]
+    start = read_notebook(project, notebooks[copied].path)
+    path = start.path.parent / f"{stem}.md"
+    if path.exists():
+        raise ProjectError(project.relative(path), "already exists", "", "Edit it, or choose another name")
+    _write(_new_files(project, {project.relative(path): _copy(start, stem)}), project.root)
     print(project.relative(path))
     if others:
         print(f"copied from {copied}; use --from to copy {' or '.join(others)} instead")
@@ -83,18 +99,18 @@ def new_implementation(
 def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     """Create a module and a folder for a new operator.
 
-    The module, `operators/NAME.py`, or in the folder that `operators` in `[tool.kbt]` names, defines the reference,
-    the inputs and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both
-    work unchanged: the operator computes y = 2x until you replace the formula in the module and in the baseline.
+    The module, `operators/NAME.py` (or in the folder set by `operators` in `[tool.kbt]`), defines the reference, the inputs
+    and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both run as they are:
+    the operator computes y = 2x until you replace the formula in the module and in the baseline.
 
     Args:
         name (NAME): Such as softmax.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     module = f"{project.operators}/{name}.py"
     reserved = {"docs", "site", "node_modules", project.operators.partition("/")[0]}
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:
-        what = "is not a name for an operator" if not _NAME.fullmatch(name) else "is reserved"
+        what = "is not a valid operator name" if not _NAME.fullmatch(name) else "is reserved"
         raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
     if name in built_in_operators():
         remedy = f"To use it: kbt new implementation {name}/my_kernel"
@@ -106,57 +122,33 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
         f"{name}/{IMPLEMENTATIONS}/torch_{name}.md": "baseline.md",
         f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
     }
-    texts = {path: filled(starter, **values) for path, starter in starters.items()}
+    files = _new_files(project, {path: _filled(starter, **values) for path, starter in starters.items()})
     places = [project.root / path for path in (name, f"{project.operators}/{name}", module)]
-    files = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
+    present = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
     # A killed command has written a part.
-    if (
-        len(files) == len(texts)
-        or {*map(project.relative, files)} - texts.keys()
-        or other_files(project, texts)
-    ):
-        first = project.relative(files[0]) if files else name
-        raise ProjectError(first, "exists already", "", "Choose another name")
-    print(*map(project.relative, write_new(project, texts)), sep="\n")
+    if len(present) == len(files) or {*present} - files.keys() or _others(files):
+        first = project.relative(present[0]) if present else name
+        raise ProjectError(first, "already exists", "", "Choose another name")
+    _write(files, project.root)
+    print(*map(project.relative, files), sep="\n")
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 
 
-def create_implementation(
-    project: Project, operator: str, stem: str, origin: str = ""
-) -> tuple[Path, str, list[str]]:
-    """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
-    known = operators(project)
-    if operator not in known:
-        names = [*known, *(name for name in built_in_operators() if name not in known)]
-        what, expected = "is not an operator of this project, nor built in", f"One of {', '.join(names)}"
-        hint = did_you_mean(operator, names, "`kbt new operator NAME` creates one")
-        raise ProjectError(operator, what, expected, hint)
-    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
-    if origin and origin not in notebooks:
-        what, expected = f"is not an implementation of {operator}", f"One of {', '.join(notebooks)}"
-        raise ProjectError(f"--from {origin}", what, expected, did_you_mean(origin, notebooks))
-    baselines = [name for name, notebook in notebooks.items() if notebook.front.baseline]
-    baselines = [origin] if origin else baselines or list(notebooks)[:1]
-    start = read_notebook(project, notebooks[baselines[0]].path)
-    path = start.path.parent / f"{stem}.md"
-    if path.exists():
-        raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
-    cell, requires = start.cells[-1], start.front.requires
-    text = filled(
+def _copy(notebook: Notebook, stem: str) -> str:
+    """Return the text of a new implementation's notebook, with the last cell of another one."""
+    cell, requires = notebook.cells[-1], notebook.front.requires
+    return _filled(
         "implementation.md",
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
         requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
-        origin=start.path.stem,
+        origin=notebook.implementation,
         name=stem,
-        operator=operator,
+        operator=notebook.operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
+        code=with_date(cell.code.rstrip("\n"), today()),
     )
-    make_folder(path.parent, project.root)
-    write_atomically(path, with_harness(project, path, text).encode())
-    return path, start.path.stem, baselines[1:]
 
 
 def built_in_operators() -> list[str]:
@@ -169,7 +161,7 @@ def _built_in_folder(name: str) -> Path:
     return shipped if shipped.is_dir() else _PACKAGE.parent / name  # in a checkout
 
 
-def built_in_texts(name: str) -> dict[str, str]:
+def _built_in_texts(name: str) -> dict[str, str]:
     """Return the files of a built-in operator's folder, with its baselines: path in a project to text."""
     source = _built_in_folder(name)
     texts = {
@@ -178,42 +170,41 @@ def built_in_texts(name: str) -> dict[str, str]:
         for path in sorted(source.glob(pattern))
     }
     return {
-        path: _PIN.sub(rf'\g<1>"{today()}"', text)
+        path: with_date(text, today())
         for path, text in texts.items()
         if f"/{IMPLEMENTATIONS}/" not in path or _BASELINE.search(text)
     }
 
 
-def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a project, of which none may exist, unless a killed command has written the same."""
-    if existing := [project.relative(path) for path in other_files(project, texts)]:
-        raise ProjectError(", ".join(existing), "exists already, so nothing was created", "No such file")
-    for name, text in texts.items():
-        make_folder((project.root / name).parent, project.root)
-        update_file(project.root / name, with_harness(project, project.root / name, text).encode(), sync=True)
-    return [project.root / name for name in texts]
+def _new_files(project: Project, texts: Mapping[str, str]) -> dict[Path, bytes]:
+    """Return the files that are written for these texts, by their paths in the project: with its harness in headers."""
+    paths = {project.root / name: text for name, text in texts.items()}
+    return {path: with_harness(project, path, text).encode() for path, text in paths.items()}
 
 
-def other_files(project: Project, texts: Mapping[str, str]) -> list[Path]:
-    """Return what is where these files would be written, and is not the same."""
-    found = {
-        project.root / name: text for name, text in texts.items() if os.path.lexists(project.root / name)
-    }
+def _others(files: Mapping[Path, bytes]) -> list[Path]:
+    """Return what is where these files would be written and is not the same, as a killed command leaves it."""
+    there = {path: data for path, data in files.items() if os.path.lexists(path)}
     return [
         path
-        for path, text in found.items()
-        if path.is_symlink()
-        or not path.is_file()
-        or path.read_bytes() != with_harness(project, path, text).encode()
+        for path, data in there.items()
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != data
     ]
 
 
-def today() -> str:
-    """Return today's date in the format of ``exclude-newer``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+def _refuse_others(root: Path, files: Mapping[Path, bytes], remedy: str) -> None:
+    if existing := [os.path.relpath(path, root) for path in _others(files)]:
+        what = f"already {'exist' if len(existing) > 1 else 'exists'}, so nothing was created"
+        raise ProjectError(", ".join(existing), what, "", remedy)
 
 
-def filled(starter: str, **values: str) -> str:
+def _write(files: Mapping[Path, bytes], below: Path) -> None:
+    for path, data in files.items():
+        make_folder(path.parent, below)
+        update_file(path, data, sync=True)
+
+
+def _filled(starter: str, **values: str) -> str:
     """Return the text of a starter with these values in the place of ``@NAME@`` and the like."""
     text = (_STARTERS / f"{starter}.txt").read_text(encoding="utf-8")
     for name, value in values.items():
@@ -230,7 +221,7 @@ _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 
 def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
-    """Make a project that builds.
+    """Create a project.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
     publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.
@@ -248,36 +239,21 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     settings = _settings(project)
     known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
     ignored = "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
-    texts = _texts(project)
-    repository = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+    files = _new_files(project, _texts(project))
+    _refuse_others(root, files, "Choose another folder: `kbt init PATH`")
+    repository = repository_of(root) or root
     workflow = repository / _WORKFLOW
-    clashes = other_files(project, texts)
-    if clashes:
-        existing = [os.path.relpath(file, root) for file in clashes]
-        what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
-        raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
-    kept = os.path.lexists(workflow)
-    for file in [*(root / name for name in texts), *([] if kept else [workflow])]:
+    if not os.path.lexists(workflow):
+        files[workflow] = _workflow(project, repository).encode()
+    for file in files:
         check_writable(file.parent)
     make_folder(root)
-    if not kept:
-        make_folder(workflow.parent, repository)
-
-    made = [root / "pyproject.toml", root / ".gitignore", *write_new(project, texts)]
-    if not kept:
-        place = root.relative_to(repository).as_posix()
-        inside = place != "."
-        text = filled(
-            "project/benchmarks.yml",
-            harness=json.dumps(_elsewhere(project.harness)),
-            folder=f"{place}/" if inside else "",
-            defaults=f"    defaults:\n      run:\n        working-directory: {place}\n" if inside else "",
-        )
-        write_atomically(workflow, text.encode())
+    _write(files, repository)
     # The settings, which make it a project, last: until then the same command continues one that was killed.
-    for extended, more in ((made[1], ignored), (made[0], settings)):
-        write_atomically(extended, _appended(_read(extended), more).encode())
-    for file in made if kept else (*made, workflow):
+    extended = {root / "pyproject.toml": settings, root / ".gitignore": ignored}
+    for file, more in reversed(extended.items()):
+        write_atomically(file, _appended(_read(file), more).encode())
+    for file in (*extended, *files):
         print(os.path.relpath(file, root))
     print("\nNext:")
     if root != Path.cwd():
@@ -290,16 +266,18 @@ def init(path: Annotated[Path, typer.Argument()] = Path()) -> None:
     ):
         print(f"  {command:<{len(run)}}  # {purpose}")
     if "path" in project.harness.source:
-        note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
+        note(f"cells install {PACKAGE} from {project.harness.source['path']}, like this command")
         if Path(project.harness.source["path"]).is_absolute():
             note("other machines do not have that folder")
-        note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
-    if not kept and _REPOSITORY in _elsewhere(project.harness):
-        note(f"the workflow takes {PACKAGE} from {_REPOSITORY}: HARNESS in it says what to do on a release")
-    if kept:
-        note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
-    for name in sorted({*map(project.relative, project.notebook_paths())} - {*map(project.relative, made)}):
-        note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
+        note(f"to install it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
+    if workflow not in files:
+        note(f"{os.path.relpath(workflow, root)} already exists and was kept; it does not build this project")
+    elif _REPOSITORY in _elsewhere(project.harness):
+        note(f"the workflow installs {PACKAGE} from {_REPOSITORY}; see HARNESS in it for releases")
+    for path in project.notebook_paths():
+        if path not in files:
+            name = project.relative(path)
+            note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page and its cells run")
 
 
 def _own_source(root: Path) -> Harness:
@@ -326,7 +304,7 @@ def _settings(project: Project) -> str:
     path = project.root / "pyproject.toml"
     if is_root(project.root):
         remedy = "`kbt new operator` and `kbt new implementation` add to it"
-        raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
+        raise ProjectError(str(path), "already has [tool.kbt]: this is a project", "", remedy)
     settings = f"""[tool.kbt]
 title = {json.dumps(project.title, ensure_ascii=False)}
 # Which Markdown files are notebooks. Others contain examples, not cells.
@@ -349,13 +327,24 @@ harness = {project.harness.setting()}
 def _texts(project: Project) -> dict[str, str]:
     folder, date = f"{_OWN}/{IMPLEMENTATIONS}", today()
     return {
-        "index.md": filled("project/index.md", title=project.title),
-        f"{project.operators}/{_OWN}.py": filled("project/softmax.py"),
-        f"{_OWN}/index.md": filled("project/softmax.md"),
-        f"{folder}/torch_{_OWN}.md": filled("project/torch_softmax.md", today=date),
-        f"{folder}/my_{_OWN}.md": filled("project/my_softmax.md", today=date),
-        f"{_OWN}/{RESULTS}/combined_results.md": filled("combined_results.md", title="Softmax", today=date),
+        "index.md": _filled("project/index.md", title=project.title),
+        f"{project.operators}/{_OWN}.py": _filled("project/softmax.py"),
+        f"{_OWN}/index.md": _filled("project/softmax.md"),
+        f"{folder}/torch_{_OWN}.md": _filled("project/torch_softmax.md", today=date),
+        f"{folder}/my_{_OWN}.md": _filled("project/my_softmax.md", today=date),
+        f"{_OWN}/{RESULTS}/combined_results.md": _filled("combined_results.md", title="Softmax", today=date),
     }
+
+
+def _workflow(project: Project, repository: Path) -> str:
+    place = project.root.relative_to(repository).as_posix()
+    inside = place != "."
+    return _filled(
+        "project/benchmarks.yml",
+        harness=json.dumps(_elsewhere(project.harness)),
+        folder=f"{place}/" if inside else "",
+        defaults=f"    defaults:\n      run:\n        working-directory: {place}\n" if inside else "",
+    )
 
 
 def _elsewhere(harness: Harness) -> str:

@@ -16,11 +16,11 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Count cells that are unsupported here as failed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Count unsupported cells as failed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report. [default: site]"),
+    typer.Option("--output", "-o", metavar="FOLDER", help="Output folder of the report. [default: site]"),
 ]
 _DESCRIBED = re.compile(r"^ {4}(\w+)(?: \((\S+)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)
 """``name (PLACEHOLDER): Text`` of a parameter, whose further lines are indented twice."""

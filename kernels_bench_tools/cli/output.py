@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records.build import BuildRun, CellRun
+from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.text.hiding import visible
-from kernels_bench_tools.text.tables import wrapped
+from kernels_bench_tools.text.tables import table, wrapped
 from kernels_bench_tools.text.words import abbreviated, plural
 
 
@@ -33,7 +34,9 @@ def note(text: str) -> None:
 def note_unused(options: Mapping[str, object], why: str) -> None:
     """Say which of these options were given, by name, although they have no effect."""
     if given := [name for name, value in options.items() if value]:
-        print(f"note: {' and '.join(given)}: no effect {why}", file=sys.stderr)
+        print(
+            f"note: {' and '.join(given)} {'have' if given[1:] else 'has'} no effect {why}", file=sys.stderr
+        )
 
 
 def short_path(path: Path) -> str:
@@ -52,24 +55,46 @@ def print_heading(text: str) -> None:
     typer.secho("\n".join(wrapped(visible(text), terminal_width())), bold=True)
 
 
+def print_wrapped(text: str) -> None:
+    """Print a text in lines as wide as the terminal, in which no word is broken."""
+    filled = textwrap.fill(
+        visible(text),
+        terminal_width(),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print(filled)
+
+
+def print_table(
+    rows: Iterable[Sequence[str]],
+    right: Collection[int] = (),
+    whole: Collection[int] = (),
+    optional: Sequence[int] = (),
+) -> None:
+    """Print a table (see :func:`table`) that is as wide as the terminal."""
+    print(table(rows, right, terminal_width(), whole, optional))
+
+
 def last_build(project: Project) -> BuildRun | None:
     """Return the results of the last build; None if there was none, or its file cannot be read."""
     return find_struct(project.state / "build.json", BuildRun)
 
 
-def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
-    """Return ``notebook:cell`` and run of each cell that has ended, in this build or an earlier one."""
+def finished_cells(result: BuildRun) -> list[tuple[NotebookRun, CellRun]]:
+    """Return each cell that has ended, in this build or an earlier one, with its notebook."""
     return [
-        (f"{notebook.path}:{cell.id}", cell)
+        (notebook, cell)
         for notebook in result.notebooks
         for cell in notebook.cells
         if cell.status is not None
     ]
 
 
-def cell_data(name: str, cell: CellRun) -> dict[str, Any]:
+def cell_data(notebook: NotebookRun, cell: CellRun) -> dict[str, Any]:
     return {
-        "cell": name,
+        "cell": f"{notebook.path}:{cell.id}",
         "status": cell.status,
         "reason": cell.reason,
         "workloads": cell.workloads,
@@ -92,29 +117,27 @@ def summarize_build(result: BuildRun) -> str:
     return f"{plural(ran, 'cell')} ran, {cached} unchanged, {unsupported} unsupported here, {failed} failed{again}"
 
 
-def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
+def print_failures(result: BuildRun, *, strict: bool, see: str = "") -> int:
     """Print on stderr which cells of a command failed, and return its exit code.
 
     Cells of other commands, whose last results the report shows as well, do not count. With ``strict``, cells that are
     unsupported do. ``see`` is where the reasons are.
     """
     cells = _own_cells(result)
-    selected = dict(cells)
-    for notebook in result.notebooks:
-        for cell in (selected.get(f"{notebook.path}:{each.id}") for each in notebook.cells):
-            if cell and cell.expected:
-                note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
-            elif cell and cell.workloads.keys() == {Status.OK}:
-                for status in notebook.front.expect:
-                    note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
+    for notebook, cell in cells:
+        if cell.expected:
+            note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
+        elif cell.workloads.keys() == {Status.OK}:
+            for status in notebook.front.expect:
+                note(f"{notebook.path} expects {status}, but no workload is. Remove it from `expect`")
     wrong = [
-        f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
-        for name, cell in cells
+        f"{f'{notebook.path}:{cell.id}'.removesuffix(':benchmark')} ({_outcome(cell)})"
+        for notebook, cell in cells
         if _is_wrong(cell) or (strict and cell.status is Status.UNSUPPORTED and not cell.expected)
     ]
     broken = sorted(result.left_out.keys() & set(result.selected))
     if broken:
-        said = f"kbt: {plural(len(broken), 'notebook')} left out, with mistakes that kbt check lists: {abbreviated(broken)}"
+        said = f"kbt: {plural(len(broken), 'notebook')} left out because of errors, which kbt check lists: {abbreviated(broken)}"
         print(visible(said), file=sys.stderr)
     if not wrong:
         return FAILURE if broken else 0
@@ -124,9 +147,10 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     return FAILURE
 
 
-def _own_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
+def _own_cells(result: BuildRun) -> list[tuple[NotebookRun, CellRun]]:
     selected = set(result.selected)
-    return [(name, cell) for name, cell in finished_cells(result) if name in selected]
+    cells = finished_cells(result)
+    return [(notebook, cell) for notebook, cell in cells if f"{notebook.path}:{cell.id}" in selected]
 
 
 def _is_wrong(cell: CellRun) -> bool:

@@ -19,11 +19,11 @@ from kernels_bench_tools.text.words import abbreviated, plural
 def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, json: opt.Json = False) -> None:
     """Show which cells a build would run, and why.
 
-    Nothing is run or written. Pass the same options as to the build: other workloads, for example, need other
-    measurements. A cell that needs one of these cells is shown as *may run*: it runs only if their outputs change.
+    Runs and writes nothing. Pass the same options as to the build: other workloads, for example, need other measurements.
+    Cells that need one of these are shown as *may run*: they run only if its outputs change.
 
     Args:
-        since (REV): List the notebooks affected by changes since this git revision, regardless of stored results.
+        since (REV): List the notebooks affected by changes since this Git revision, regardless of stored results.
             As JSON, a list for `strategy.matrix.include` of a GitHub workflow.
     """
     project = find_project_of(paths or ())
@@ -34,18 +34,14 @@ def plan(paths: opt.Paths = None, since: str = "", *, options: BuildOptions, jso
             "--sustained": options.request.sustained,
             "--processes": options.processes,
         }
-        note_unused(unused, "with --since, which does not look at results")
+        note_unused(unused, "with --since, which ignores results")
         affected = find_affected(project, paths or [], since, options.environment)
         if json:
             print_json(affected)
             return
         for notebook in affected:
-            for cell_id in notebook.cells:
-                print(
-                    visible(
-                        f"{notebook.notebook}:{cell_id}  changed: {abbreviated(notebook.changed[cell_id])}"
-                    )
-                )
+            for cell_id, changed in notebook.changed.items():
+                print(visible(f"{notebook.notebook}:{cell_id}  changed: {abbreviated(changed)}"))
         total = plural(sum(len(notebook.cells) for notebook in affected), "cell")
         print(f"affected: {plural(len(affected), 'notebook')}, {total}")
         return
@@ -69,6 +65,6 @@ _COUNTED = {
     PlannedAction.RUN: "would run",
     PlannedAction.MAY_RUN: "may run",
     PlannedAction.UNSUPPORTED: "cannot run here",
-    PlannedAction.BROKEN: "left out, with mistakes in their notebooks",
+    PlannedAction.BROKEN: "left out because of errors in their notebooks",
     PlannedAction.UNCHANGED: "unchanged",
 }

@@ -39,15 +39,12 @@ class PlainProgress(Progress):
         """The numbers of cells in the order in which they started."""
         self._start()
 
-    def write(self, line: str) -> None:
-        print(visible(line), file=sys.stderr, flush=True)
-
     def build_started(self, expected: Mapping[str, float]) -> None:
         """Print how many notebooks cannot run, how many cells may run, and how long that takes."""
         for reason, notebooks in self._unsupported.items():
             needs = reason.removeprefix("needs ")
             verb = "cannot run here:" if needs == reason else "needs" if len(notebooks) == 1 else "need"
-            self.write(
+            self.note(
                 f"{plural(len(notebooks), 'notebook')} {verb} {needs} ({abbreviated(sorted(notebooks))})"
             )
         self._unsupported.clear()
@@ -56,7 +53,7 @@ class PlainProgress(Progress):
         self._start()
         if expected:
             left = self.time_left()
-            self.write(f"{plural(len(expected), 'cell')} to run{f', {left}' if left else ''}")
+            self.note(f"{plural(len(expected), 'cell')} to run{f', {left}' if left else ''}")
 
     def _start(self) -> None:
         self._started = self._told = time.monotonic()
@@ -73,39 +70,39 @@ class PlainProgress(Progress):
         return f"about {f'{round(left, -1):.0f} s' if left < 95 else f'{left / 60:.0f} min'} left"
 
     def environment_started(self, name: str) -> None:
-        self.write(f"  {name}  preparing its environment")
+        self.note(f"  {name}  preparing its environment")
 
     def downloading(self, package: str) -> None:
-        self.write(f"  downloading {package}")
+        self.note(f"  downloading {package}")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        self.write(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
+        self.note(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
 
     def cell_started(self, name: str) -> None:
-        self.write(f"  {self._number(name)}{name}  running")
+        self.note(f"  {self._number(name)}{name}  running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
         if not self._running:
             self._start()  # environments and first pages say nothing about how long processes take
         if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
             self._told = time.monotonic()
-            self.write(left)
+            self.note(left)
         self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
         self._running[name] = f"process {process + 1} of {processes}"
         activity = "running" if processes == 1 else f"running, {self._running[name]}"
-        self.write(f"  {self._number(name)}{name}  {activity}")
+        self.note(f"  {self._number(name)}{name}  {activity}")
 
     def process_ended(self, name: str, waits: bool) -> None:
         self._left[name] = self._left_after.get(name, 0.0)
         if waits and len(self._expected) != 1:  # an only cell waits for its own next process
-            ended = f"{self._running[name]} ended, the next is after other cells'"
-            self.write(f"  {self._number(name)}{name}  {ended}")
+            ended = f"{self._running[name]} ended, waiting for other cells"
+            self.note(f"  {self._number(name)}{name}  {ended}")
 
     def cell_output(self, name: str, line: str) -> None:
         first = self._running.get(name, "").startswith("process 1 ")
         shown = first and name.rpartition(":")[0] in self._figures_of
         if shown and (figure := _FIGURE.match(line)):
-            self.write(f"  {figure[0]}")
+            self.note(f"  {figure[0]}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Print how a cell ended, unless it was unchanged and correct, or cannot run here."""
@@ -114,10 +111,10 @@ class PlainProgress(Progress):
             reason = run.reason.partition(";")[0]
             self._unsupported.setdefault(reason, set()).add(name.rpartition(":")[0])
         elif not (run.cached and run.status is Status.OK):
-            self.write(_describe(name, run))
+            self.note(_describe(name, run))
 
     def note(self, text: str) -> None:
-        self.write(text)
+        print(visible(text), file=sys.stderr, flush=True)
 
     def _number(self, name: str) -> str:
         """Return the number of a cell among those that may run, such as ``[3/39] ``."""

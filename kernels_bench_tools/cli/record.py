@@ -111,26 +111,26 @@ def record(
 ) -> int:
     """Copy measured records into the project, to be committed.
 
-    Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
-    workloads that were measured again are replaced. An earlier row is kept if the new one is missing, has failed, or
-    was measured in fewer processes with the same code, unless --force is given. Records of `kbt effect` go to
-    effects/DEVICE/MODEL/: a new phase replaces an earlier one, unless it was measured with fewer layers.
+    Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl with the rows of all processes. Replaces only rows of
+    workloads that were measured again. An earlier row is kept if the new one is missing, failed, or was measured in fewer
+    processes with the same code, unless --force is given. Records of `kbt effect` go to effects/DEVICE/MODEL/: a new phase
+    replaces an earlier one, unless it was measured with fewer layers.
 
     Args:
         paths (PATH): JSONL files, or folders of them, from another machine. [default: the records of the last
             build, even if it was interrupted]
-        force: Replace whole files, including measured rows by failures.
+        force: Replace whole files, even measured rows by failures.
         full: Keep all samples and digits. [default: 20 samples per row]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
     with project_lock(project, PlainProgress()):
         destinations = _destinations(project, _sources(project, paths or []))
         if not destinations and paths:
             where, expected = ", ".join(map(str, paths)), "A JSONL file of records, or a folder of them"
-            raise ProjectError(where, "no records were found", expected)
+            raise ProjectError(where, "has no records", expected)
         if not destinations:
-            what = "no cell has written records of `run_benchmark`"
+            what = "no cell wrote records of `run_benchmark`"
             raise ProjectError("record", what, "", "Run `kbt build` first")
         return keep_records(project, destinations, force=force, full=full)
 
@@ -142,7 +142,7 @@ def keep_records(
     unreadable = 0
     for path in filter(is_linked, destinations):
         what = "is a symbolic link, or in a folder that is one"
-        raise RecordError(str(path), what, "A file of this project", "Replace the link by what it names")
+        raise RecordError(str(path), what, "A file of this project", "Replace the link by its target")
     for path, records in sorted(destinations.items()):
         try:
             before = read_records(path, project.relative(path), refuse) if path.is_file() else []

@@ -20,12 +20,13 @@ from kernels_bench_tools.cli.importing import import_hf
 from kernels_bench_tools.cli.output import (
     cell_data,
     count_processes,
-    finish,
     note,
     note_problem,
     notebook_records,
+    print_failures,
     print_heading,
     print_json,
+    print_table,
     processes_suffix,
     short_path,
     terminal_width,
@@ -33,7 +34,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
@@ -49,11 +50,11 @@ from kernels_bench_tools.run.options import BuildOptions
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.numbers import interval, milliseconds, quantity, times, times_interval
-from kernels_bench_tools.text.tables import grouped, table
+from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
-_ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
+_ADD_PACKAGE = "to import {} in a cell, add its package to `dependencies` of the header; files beside the notebook cannot be imported"
 
 
 @takes_build_options(
@@ -70,25 +71,24 @@ def run_notebook(
 ) -> int:
     """Run a notebook and compare it with the baseline.
 
-    For an operator, print the ranking of its implementations and the results of each workload.
+    For an operator, print the ranking of its implementations and the results of each workload. A file of
+    `kernels benchmark`, such as benchmarks/benchmark.py, is measured as by `kbt import hf`.
 
-    A file of `kernels benchmark`, such as benchmarks/benchmark.py, is measured as by `kbt import hf`.
-
-    Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused.
+    Publishes nothing, and reuses results of earlier builds. Measures in one process unless --processes is given;
+    `kbt build` uses several.
 
     Args:
-        notebook (NOTEBOOK[:CELL]): A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
-        against (REV): Compare it instead with how it was in this revision, or with a version of a package, such as
-            `triton==3.5.0`, in one session (see `kbt gate`, which also fails if it is slower).
-        heads (VERSION): With --against: measure it with this version of a package or Hub kernel. Repeatable.
+        notebook (NOTEBOOK[:CELL]): Path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.
+        against (REV): Compare instead with this Git revision, or with a version of a package such as `triton==3.5.0`, in
+            one session (see `kbt gate`, which also fails if it is slower).
+        heads (VERSION): With --against: measure this version of a package or Hub kernel. Repeatable.
     """
     if notebook.endswith(".py"):
         return import_hf(Path(notebook), processes=options.processes or 1, json=json)
     if against:
         return measure_versions([notebook], against, heads or [], options, json=json)[1]
     if heads:
-        raise ProjectError("--with", "is one side of a comparison", "The other side, too", "Add --against")
+        raise ProjectError("--with", "has nothing to compare with", "", "Add --against")
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
@@ -116,7 +116,7 @@ def run_notebook(
     else:
         _print_results(cells)
         _note_what_next(cells)
-    return finish(result, strict=strict)
+    return print_failures(result, strict=strict)
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
@@ -128,7 +128,7 @@ def _baselines_of(project: Project, name: str) -> list[str]:
 
     def selected(notebook: Notebook) -> list[tuple[Any, Any]]:
         """Return what the calls select of an operator: ``only=`` and ``layout=``; empty if one is no literal."""
-        runs = [run.settings for cell in notebook.active_cells for run in find_runs(cell.code)]
+        runs = [call.settings for cell in notebook.active_cells for call in find_benchmark_calls(cell.code)]
         pairs = [(settings.get("only", ""), settings.get("layout", "")) for settings in runs]
         return [] if any(None in pair for pair in pairs) else pairs
 
@@ -157,8 +157,8 @@ class CellResult:
     @cached_property
     def source(self) -> Source:
         """The records of the cell, in all its processes."""
-        found = notebook_sources(self.project.root, self.result, self.entry.path, note_problem)
-        return next((one for one in found if one.cell == self.cell.id), Source(records=[]))
+        sources = notebook_sources(self.project.root, self.result, self.entry.path, note_problem)
+        return next((source for source in sources if source.cell == self.cell.id), Source(records=[]))
 
     @property
     def records(self) -> Sequence[Record]:
@@ -180,7 +180,7 @@ class CellResult:
 
     def as_data(self) -> dict[str, Any]:
         title, rows = self.comparisons
-        data = cell_data(f"{self.entry.path}:{self.cell.id}", self.cell)
+        data = cell_data(self.entry, self.cell)
         return {**data, "baseline": title, "processes": count_processes(self.records), "rows": rows}
 
 
@@ -206,7 +206,7 @@ def _print_comparison(result: CellResult) -> None:
     if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
         rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
-        print(comparison_table(rows, title, terminal_width()))
+        _print_rows(rows, title)
     elif cell.stdout:
         print(visible((folder / cell.stdout).read_text(encoding="utf-8", errors="replace")), end="")
     if cell.status and cell.status.failed and not rows:
@@ -218,8 +218,8 @@ def _print_comparison(result: CellResult) -> None:
         print(visible(f"log: {short_path(folder / cell.stderr)}"))
 
 
-def comparison_table(rows: Sequence[ComparedPoint], baseline: str, width: int) -> str:
-    """Return a table with a line for each workload, with as many columns as ``width`` characters have room for."""
+def _print_rows(rows: Sequence[ComparedPoint], baseline: str) -> None:
+    """Print a line for each workload, with as many columns as the terminal has room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     title = textwrap.fill(f"{baseline or 'baseline'} ms", 12)
     titles = ["workload", "median\nms", "[95 %]", title, "speed-up", "[95 %]", "submit\nms", "e2e\nms"]
@@ -235,7 +235,7 @@ def comparison_table(rows: Sequence[ComparedPoint], baseline: str, width: int) -
         for row in rows
     ]
     # The host's times are not measured on a CPU, sustained ones only if asked for.
-    return table(lines, range(1, 10), width, optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
+    print_table(lines, right=range(1, 10), optional=(3, 2, 5, 6, 7, 4, 1, 9, 8))
 
 
 def _verdict(row: ComparedPoint, most: int) -> str:
@@ -278,7 +278,7 @@ def _note_what_next(cells: Sequence[CellResult]) -> None:
         for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(result.cell.reason)):
             note(str(text))
     if any(result.cell.cached and result.records for result in cells):
-        note("stored results, since nothing changed; --rerun measures again")
+        note("stored results are shown, since nothing changed; --rerun measures again")
     rows = [row for result in cells if result.records for row in result.comparisons[1]]
     if any(row.verdict is Verdict.FEW_PROCESSES and row.processes < FEWEST_PROCESSES for row in rows):
         note(f"a verdict needs {FEWEST_PROCESSES} processes: --processes {FEWEST_PROCESSES}")

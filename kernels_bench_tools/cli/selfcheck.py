@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +10,12 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.output import short_path
-from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_struct, write_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.own_folders import output_folder, temporary_folder
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import run_module
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.selfcheck import FOLDER, SelfCheck
 
@@ -40,16 +38,19 @@ def selfcheck(
         quick: Time fewer calls, in 3 processes, and skip the tests of verdicts.
         processes (N): Number of fresh processes. [default: 10]
         ncu (PROGRAM): Path of Nsight Compute; empty to skip it.
-        output (FILE): File to write. [default: selfcheck/DEVICE.json]
+        output (FILE): Output file. [default: selfcheck/DEVICE.json]
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
     if target.is_dir():
         raise ProjectError(str(target), "is a folder", "A file to write")
     check_writable(target.parent)  # before minutes of measuring
     if importlib.util.find_spec("torch") is None:
         raise ProjectError(
-            "selfcheck", "this interpreter has no torch", "", "`uv run --with torch kbt selfcheck` adds it"
+            "selfcheck",
+            "torch is not installed in this interpreter",
+            "",
+            "`uv run --with torch kbt selfcheck` adds it",
         )
     output_folder(output and output.parent, project.root / FOLDER)
     commit = Checkout(project.root).commit
@@ -57,15 +58,9 @@ def selfcheck(
         processes = QUICK_PROCESSES if quick else PROCESSES
     with temporary_folder() as folder:
         answer = folder / "selfcheck.json"
-        arguments = [str(answer), ncu, str(processes), *(["quick"] if quick else [])]
-        command = python_command("-m", MODULE, *arguments)
-        code = subprocess.run(command, env=module_variables(os.environ), check=False).returncode
-        if code:
-            raise KbtError(
-                "selfcheck", f"its process ended with exit code {code}", "", "See its output above"
-            )
-        found = read_struct(answer, SelfCheck)
-    found.commit = commit
-    write_struct(target, found)
+        run_module("selfcheck", MODULE, str(answer), ncu, str(processes), *(["quick"] if quick else []))
+        result = read_struct(answer, SelfCheck)
+    result.commit = commit
+    write_struct(target, result)
     print(f"\nwritten: {short_path(target)}")
-    return 0 if all(check.passed for check in found.checks) else FAILURE
+    return 0 if all(check.passed for check in result.checks) else FAILURE

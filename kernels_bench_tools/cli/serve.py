@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
-from kernels_bench_tools.cli.build import SITE, build_report, finish_build
+from kernels_bench_tools.cli.build import SITE, build_report, print_build_failures
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note_unused, summarize_build
@@ -33,15 +33,15 @@ def serve(
 ) -> int:
     """Show the report in a browser and rebuild it when files change.
 
-    The address is http://127.0.0.1:PORT; Ctrl-C stops the server. After each build, open pages reload and keep their
-    scroll position. Edited prose runs no cell. Errors are shown in the terminal and in the open pages, above the last
-    good report. A file that changes during a build starts another build after it.
+    Serves http://127.0.0.1:PORT until Ctrl-C. After each build, open pages reload and keep their scroll position. Errors
+    are shown in the terminal and in open pages, above the last good report. Edited prose runs no cell. A change during a
+    build starts another build after it.
 
-    Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
+    Measures in one process, as `kbt run` does; `kbt build` uses several.
 
     Args:
         port: Port to listen on; 0 for any free port.
-        no_build: Run nothing; show site/ as other commands write it.
+        no_build: Do not build; show site/ as other commands write it.
     """
     project = find_project_of(paths or ())
     project.find_notebooks([path.partition(":")[0] for path in paths or ()])
@@ -83,7 +83,7 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
                 on_published=lambda: server.update(busy="Building …", new_report=True),
             )
             print(summarize_build(result), file=sys.stderr, flush=True)
-            finish_build(result, published, strict=False)
+            print_build_failures(result, published, strict=False)
             wrong = "\n".join(problem for problems in result.left_out.values() for problem in problems)
             server.update(new_report=bool(published.written or published.removed), error=wrong)
         except (KbtError, OSError) as error:

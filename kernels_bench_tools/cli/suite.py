@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,7 +13,7 @@ from msgspec import structs
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.build import build_report, finish_build
+from kernels_bench_tools.cli.build import build_report, print_build_failures
 from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     note_unused,
@@ -47,16 +46,16 @@ def suite(
 ) -> int:
     """Measure a suite of operators and print one table.
 
-    Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU.
-    The table is printed, and published with the report as a page, Markdown and CSV. Failures are listed, with the
-    reason. Results of an earlier build are reused.
+    Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU. The table
+    is also published with the report as a page, Markdown and CSV. Failures are listed with their reasons. Results of
+    earlier builds are reused.
 
     Args:
         name (SUITE): Name of a file in suites/, such as `trainscale`.
         device: Device to measure on. [default: the GPU if there is one]
-        full: Use the full shapes on a CPU too, which takes hours.
+        full: Use the full shapes on a CPU, too, which takes hours.
     """
-    project = find_project(Path.cwd())
+    project = find_project()
     known = sorted(path.stem for path in (project.root / FOLDER).glob("*.toml"))
     if name not in known:
         hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
@@ -79,7 +78,7 @@ def suite(
     result, published = build_report(project, targets, options, output)
     cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
     written = [cell.artifacts[REPORT] for cell in cells if REPORT in cell.artifacts]
-    code = finish_build(result, published, strict=strict)
+    code = print_build_failures(result, published, strict=strict)
     if not written:
         reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
         remedy = f"Run `kbt run {notebook}` for details"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note
@@ -15,6 +14,7 @@ from kernels_bench_tools.notebooks.upgrade import (
     find_changes,
     find_harness_changes,
     parse_date,
+    today,
     write_setting,
 )
 from kernels_bench_tools.text.words import plural
@@ -28,24 +28,22 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
 
     Args:
         to (DATE): New date, such as 2026-11-20. [default: today]
-        harness: Change instead where all cells get this package from: a version, a path or a git URL, such as
-            `--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without a value, change all
-            headers to what pyproject.toml says.
+        harness: Change instead where all cells get this package from, to a version, a path or a Git URL, such as
+            `--harness kernels-bench-tools==0.1.0`, and write it to pyproject.toml. Without a value, use the one there.
         dry_run: Print the changes without writing them.
     """
     project = find_project_of(() if harness else paths or ())
     wanted, undated = project.harness, 0
     if harness:
         if to or len(paths or []) > 1:
-            what = "--to cannot be given with it" if to else "takes one value, and changes all notebooks"
+            what = "cannot be used with --to" if to else "takes one value, since it changes all notebooks"
             raise ProjectError("--harness", what, "A version, a path or a git URL")
         if value := "".join(paths or []):
             wanted = parse_harness(value, project.root)
         changes = find_harness_changes(replace(project, harness=wanted))
         into = f": this package from {wanted.setting()}"
     else:
-        now = datetime.now(UTC)
-        after = parse_date(to or f"{now:%Y-%m-%d}", now)
+        after = parse_date(to) if to else today()
         changes, undated = find_changes(project, paths or [], after)
         into = f" to {after}"
     if not dry_run:
@@ -58,4 +56,4 @@ def upgrade(paths: Paths = None, to: str = "", harness: bool = False, dry_run: b
     if undated:
         note(f"{undated} cells install packages without a date; `kbt check` lists them")
     if harness and "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:
-        note("without a revision later builds may install another version; add one, such as @v0.1.0")
+        note("without a revision, later builds may install another version; add one, such as @v0.1.0")

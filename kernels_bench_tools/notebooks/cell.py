@@ -6,10 +6,8 @@ cell's result, it is also part of the key (``run/cache/key.py``).
 
 from __future__ import annotations
 
-import ast
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,7 +16,6 @@ from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
-from kernels_bench_tools.notebooks.calls import code_nodes
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.records.code import code_digest
@@ -29,6 +26,7 @@ _CLOSING = ("```", "<!-- ```", "# ```")
 _FOREIGN = re.compile(
     r"\{(code-cell|code-block|python|py|r|julia|marimo|\.python)\b|python3?\s*(\{|\.marimo)", re.I
 )
+"""A cell of MyST, Quarto, R Markdown or marimo."""
 MOST_COMMENTED = 100
 """Commented cells in a notebook: to read one, the whole text is parsed again."""
 
@@ -51,24 +49,22 @@ class Fence:
     @property
     def is_python(self) -> bool:
         """Whether the first word after the fence is exactly ``python``, without another tool's attributes."""
-        return self.info.split(maxsplit=1)[:1] == ["python"] and not self.is_foreign
+        return self.info.split(maxsplit=1)[:1] == ["python"] and not _FOREIGN.match(self.info)
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether it is a cell of MyST, Quarto, R Markdown or marimo."""
-        return _FOREIGN.match(self.info) is not None
-
-    @property
-    def is_misnamed(self) -> bool:
-        """Whether it has a cell's attributes, and a language that is similar to ``python``."""
+    def note(self) -> str:
+        """What is most likely a mistake, and what to do; empty if nothing is."""
+        if _FOREIGN.match(self.info):
+            what = "this fence is a cell of another tool (MyST, Quarto, marimo), and does not run here."
+            return f"{what} Write ```python id=NAME to run it."
+        if self.is_python and self.nested:
+            what = "a python fence in a list or a quotation is an example, not a cell."
+            return f"{what} Move it out to run it."
         language, *attributes = self.info.split() or [""]
-        similar = language != "python" and language.lower() in {"py", "python", "python3"}
-        return similar and any(one.startswith(("id=", "outputs=", "needs=")) for one in attributes)
-
-
-def count_commented(lines: Sequence[str]) -> int:
-    """Return how many lines look like the first one of a commented cell."""
-    return sum(_commented_info(line.strip()) is not None for line in lines)
+        is_similar = language != "python" and language.lower() in {"py", "python", "python3"}
+        if is_similar and any(word.startswith(("id=", "outputs=", "needs=")) for word in attributes):
+            return "this fence is an example, not a cell. Write ```python if it should run."
+        return ""
 
 
 def find_fences(lines: Sequence[str]) -> list[Fence]:
@@ -84,7 +80,7 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
         openings = (
             (number, info)
             for number, line in enumerate(rest)
-            if (info := _commented_info(line.strip())) is not None
+            if (info := commented_info(line.strip())) is not None
             and not any(start <= number < end for start, end in code)
         )
         start, info = next(openings, (-1, ""))
@@ -115,7 +111,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _commented_info(line: str) -> str | None:
+def commented_info(line: str) -> str | None:
     """Return the info string if a line opens a commented cell, else None."""
     if line.startswith("<!-- ```python") and line.endswith("-->"):
         return line[4:-3].strip().removeprefix("```")
@@ -213,28 +209,6 @@ def read_cell(
     return cell
 
 
-def find_imported(cell: Cell, cells: Mapping[str, Cell]) -> dict[str, str]:
-    """Return ``Cell.imported``; ``cells`` are those of the notebook. No cell replaces a module of Python's library."""
-    needed, waiting = dict[str, Cell](), [cell]
-    while waiting:
-        for name in waiting.pop().needs:
-            if name in cells and name not in {cell.id, *needed, *sys.stdlib_module_names}:
-                needed[name] = cells[name]
-                waiting.append(cells[name])
-    found, codes = dict[str, str](), [cell.code]
-    while codes and needed:
-        nodes = code_nodes(codes.pop())
-        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-        for name in {name.partition(".")[0] for name in names} & needed.keys() - found.keys():
-            found[name] = needed[name].code
-            if needed[name].measures:  # it would measure again, and its records be lost
-                what = f"the cell {name} measures, so it cannot be imported. Put what both use in a cell of its own"
-                found[name] = f"raise ImportError({what!r})"
-            codes.append(found[name])
-    return dict(sorted(found.items()))
-
-
 def _items(text: str | None) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()] if text else []
 
@@ -247,7 +221,7 @@ def _seconds(text: str | None, report: Report) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > _TIMEOUT_DIGITS or int(text) == 0:
-        report(f"timeout={text[:20]} is wrong", "A whole number of seconds, such as timeout=600")
+        report(f"timeout={text[:20]} is invalid", "A whole number of seconds, such as timeout=600")
         return None
     return int(text)
 
@@ -257,7 +231,7 @@ def _script_text(project: Project, name: str, script: str, report: Report) -> st
     path = project.root / inside if inside else None
     if path is None or not real_path(path).is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")
-        report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
+        report(f"script={shown} is outside the project", "A path relative to the notebook's folder")
         return ""
     try:
         return read_file(path).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
@@ -271,10 +245,10 @@ def _check_names(info: str, report: Report) -> None:
     for word in info.split()[1:]:
         key, equals, value = word.partition("=")
         if not key or not equals or not value:
-            report(f"{word!r} is no attribute", "Attributes are NAME=VALUE without spaces")
+            report(f"{word!r} is not an attribute", "NAME=VALUE without spaces")
             return  # what follows is most likely part of the same attribute
         if key not in ATTRIBUTES:
-            hint = did_you_mean(key, ATTRIBUTES, f"Known are {', '.join(ATTRIBUTES)}")
+            hint = did_you_mean(key, ATTRIBUTES, f"Known attributes are {', '.join(ATTRIBUTES)}")
             report(f"unknown attribute {key!r}", "", hint)
         elif key in seen:
             report(f"{key}= is given twice", "", "Remove one of them")
@@ -283,25 +257,25 @@ def _check_names(info: str, report: Report) -> None:
 
 def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> None:
     if not _SAFE_ID.fullmatch(cell.id) or ".." in cell.id:
-        report(f"id={cell.id} is not a name", "Letters, digits, `_`, `-` and `.`; it becomes a file name")
+        report(f"id={cell.id} is invalid", "Letters, digits, `_`, `-` and `.`, since it becomes a file name")
     for output in cell.outputs:
         if output.startswith("/") or ".." in output.split("/") or "\\" in output:
-            report(f"outputs={output} leaves the cell's folder", "A relative path without `..`")
+            report(f"outputs={output} is outside the cell's folder", "A relative path without `..`")
     for flag in _FLAGS:
         if attributes.get(flag, "true").lower() not in {"true", "false"}:
-            report(f"{flag}={attributes[flag]} is wrong", "true or false")
+            report(f"{flag}={attributes[flag]} is invalid", "true or false")
     try:
         header = read_header(cell.code)
     except ValueError as error:
         # Lines are the notebook's, other than those of a script.
         before = 0 if cell.script else cell.file_line
         said = _LINE.sub(lambda match: f"at line {int(match[1]) + before}", str(error))
-        report(f"the cell cannot be run: {said}", "A `# /// script` header as PEP 723 describes")
+        report(f"the cell cannot run: {said}", "A `# /// script` header as PEP 723 describes")
         return
     if has_credentials("\n".join([split_header(cell.code)[1], *cell.deps])):
-        what = "an address in its header has a name, password or token, which pages and logs would show"
-        remedy = "Let git ask its credential helper, or name an index by UV_INDEX"
-        report(what, "An address without them", remedy)
+        what = "a URL in its header has a user name, password or token, which pages and logs would show"
+        remedy = "Use a Git credential helper, or UV_INDEX for an index"
+        report(what, "A URL without credentials", remedy)
     if cell.deps and header is not None:
         remedy = "Move deps= into the header's dependencies"
-        report("it has deps= and a header of its own", "One of them", remedy)
+        report("the cell has both deps= and a header", "One of them", remedy)

@@ -12,19 +12,17 @@ from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.cell import (
     MOST_COMMENTED,
     Cell,
-    count_commented,
+    commented_info,
     find_fences,
-    find_imported,
     read_cell,
 )
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
+from kernels_bench_tools.notebooks.imports import imported_cells
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.notebook import FrontMatter, operator_of
 from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text.names import is_unicode
 
-_MISNAMED = "this fence is an example, not a cell. Write ```python if it should run."
-_FOREIGN = "this fence is a cell of another tool (MyST, Quarto, marimo), here an example. Write ```python id=NAME if it should run."
 _LONGEST_NAME = 200  # bytes, to which endings can be added
 
 
@@ -40,8 +38,6 @@ class Notebook:
     """Prose and cells in order."""
     problems: list[NotebookError] = field(default_factory=list)
     """All errors within this file, in the order of its lines."""
-    nested: list[int] = field(default_factory=list)
-    """Lines of python fences that are not cells because they are in a list or a quotation."""
     notes: list[tuple[int, str]] = field(default_factory=list)
     """Lines of what is most likely a mistake, such as a fence with the attributes of a cell that is none, and what it is."""
 
@@ -89,28 +85,20 @@ def read_notebook(project: Project, path: Path) -> Notebook:
 def survey_notebook(project: Project, path: Path) -> Notebook:
     """Return the notebook at ``path`` as far as it can be read, with all errors in ``problems``."""
     name = project.relative(path)
-    data, text, problems = b"", "", list[NotebookError]()
-    try:
-        data = project.variants[name] if name in project.variants else read_file(path)
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    problems: list[NotebookError] = []
+    data, text = _read(project, path, name, problems)
     if not is_unicode(name):
         problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
     if page := replaced_page(project.root, name):
-        what = f"its page or its operator's would be {page}, which kbt writes itself"
+        what = f"its page, or its operator's, would be {page}, which kbt generates"
         problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
     # Not splitlines(), which also splits at form feeds and U+2028.
-    lines = text.split("\n")
-    notes: list[tuple[int, str]] = []
+    lines, notes = text.split("\n"), list[tuple[int, str]]()
     front, before, front_problems = read_front_matter(name, lines, notes)
     body = lines[before:]
-    if count_commented(body) > MOST_COMMENTED:
-        what = f"has more than {MOST_COMMENTED} cells that are commented out"
-        problems.append(NotebookError(name, what, "", "Remove those that are not needed"))
+    if sum(commented_info(line.strip()) is not None for line in body) > MOST_COMMENTED:
+        what = f"has more than {MOST_COMMENTED} commented-out cells"
+        problems.append(NotebookError(name, what, "", "Remove what is not needed"))
         body = []
     fences = find_fences(body)
     blocks: list[str | Cell] = []
@@ -129,17 +117,17 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         done = fence.end
         earlier = cell if cell.commented else first.setdefault(cell.id, cell)
         if earlier is not cell:
-            what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
-            problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
+            what = f"the id {cell.id!r} is already used by the cell in line {earlier.file_line}"
+            problems.append(NotebookError(where, what, "", "Choose another `id=`"))
     blocks.append("\n".join(body[done:]))
     made = [path.name, *(f"{path.stem}__{block.id}.py" for block in blocks if isinstance(block, Cell))]
     longest = max(map(os.fsencode, made), key=len)
     if len(longest) > _LONGEST_NAME:
-        what = f"{longest.decode(errors='replace')} is too long for the name of a file"
+        what = f"{longest.decode(errors='replace')} is too long for a file name"
         remedy = "Shorten the notebook's name or the cell's `id=`"
         problems.append(NotebookError(name, what, f"At most {_LONGEST_NAME} bytes", remedy))
     for cell in first.values():
-        cell.imported = find_imported(cell, first)
+        cell.imported = imported_cells(cell, first)
     return Notebook(
         path=path,
         name=name,
@@ -147,10 +135,19 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         front=front,
         blocks=[block for block in blocks if isinstance(block, Cell) or block.strip()],
         problems=[*front_problems, *problems],
-        nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
-        notes=[
-            *notes,
-            *((before + fence.start + 1, _MISNAMED) for fence in fences if fence.is_misnamed),
-            *((before + fence.start + 1, _FOREIGN) for fence in fences if fence.is_foreign),
-        ],
+        notes=[*notes, *((before + fence.start + 1, fence.note) for fence in fences if fence.note)],
     )
+
+
+def _read(project: Project, path: Path, name: str, problems: list[NotebookError]) -> tuple[bytes, str]:
+    """Return the bytes and the text of a notebook; empty if it cannot be read."""
+    data = b""
+    try:
+        data = project.variants[name] if name in project.variants else read_file(path)
+        return data, data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    return data, ""

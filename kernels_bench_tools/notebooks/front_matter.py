@@ -61,12 +61,12 @@ def read_front_matter(
         after = [line.strip() for line in lines[first + 1 :]]
         inside = after[: after.index("---")] if first and "---" in after else []
         if any(map(_KEY.match, inside)) and not any(map(str.strip, lines[:first])):
-            what = "this front matter is text, because empty lines come before it. Remove them."
+            what = "this front matter is shown as text, because empty lines precede it. Remove them."
             notes.append((first + 1, what))
         return FrontMatter(), 0, []
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
-        error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` that ends it")
+        error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` at its end")
         return FrontMatter(), 0, [error]
     block = lines[: end + 1]
     try:
@@ -104,47 +104,49 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
 def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dict[str, Any]:
     """Return the block's table. One that may take long to read is an error: aliases multiply what they name."""
     text = "\n".join(block[1:-1])
-    tables: list[dict[str, int] | None] = []  # of each open collection the lines of its keys; None for a list
-    is_key: list[bool] = []
     if len(text) > _LONGEST:
         raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
+    depth = 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            number = event.start_mark.line + 2 if event.start_mark else 1
+            at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
             if isinstance(event, yaml.AliasEvent):
-                what, remedy = "the front matter has an alias", "Replace `*name`"
-                raise NotebookError(f"{where}:{number}", what, "Each value in full", remedy)
-            if isinstance(event, yaml.CollectionEndEvent):
-                tables.pop(), is_key.pop()
-            elif isinstance(event, yaml.NodeEvent):
-                if tables:
-                    is_key[-1] = not is_key[-1]
-                if isinstance(event, yaml.CollectionStartEvent):
-                    tables.append({} if isinstance(event, yaml.MappingStartEvent) else None)
-                    is_key.append(False)
-                elif isinstance(event, yaml.ScalarEvent) and tables and is_key[-1] and tables[-1] is not None:
-                    if first := tables[-1].get(event.value):
-                        what = (
-                            f"{event.value} is also in line {first} of the front matter. The last one counts."
-                        )
-                        notes.append((number, what))
-                    tables[-1].setdefault(event.value, number)
-            if len(tables) > _DEEPEST:
-                what = f"the front matter is more than {_DEEPEST} levels deep"
-                raise NotebookError(f"{where}:{number}", what, _EXAMPLE)
+                what = "the front matter has an alias"
+                raise NotebookError(at, what, "Each value in full", "Replace `*name`")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
+        notes += _repeated_keys(yaml.compose(text, Loader=_LOADER))
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        what = f"the front matter is not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        what = f"the front matter is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
         at = f"{where}:{mark.line + 2 if mark else 1}"
         raise NotebookError(at, what, _EXAMPLE, "Quote values with `: `") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Raised for dates and tags with impossible values, such as `2026-99-99`.
-        what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
+        what = f"the front matter has a value that cannot be read ({type(error).__name__})"
         raise NotebookError(f"{where}:1", what, _EXAMPLE, "Quote the value") from None
     if not isinstance(data, dict | None):
         raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", _EXAMPLE)
     return {str(key): value for key, value in (data or {}).items()}
+
+
+def _repeated_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
+    """Yield the line of each key that a table has twice, and a note."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _repeated_keys(item)
+    elif isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 2
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in lines:
+                    what = f"{key.value} is also in line {lines[key.value]} of the front matter."
+                    yield line, f"{what} The last one counts."
+                lines.setdefault(key.value, line)
+            yield from _repeated_keys(value)
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> Iterator[NotebookError]:
@@ -161,7 +163,9 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> Itera
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"
             hint = did_you_mean(kind.lower(), DEVICE_KINDS, "Remove it")
-            yield NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
+            yield NotebookError(
+                at, f"requires has {kind!r}", f"A kind of device: {', '.join(DEVICE_KINDS)}", hint
+            )
     expect = data.get("expect")
     for status, reason in expect.items() if isinstance(expect, dict) else ():
         at = f"{where}:{_line_of('expect', block)}"

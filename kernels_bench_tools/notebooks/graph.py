@@ -104,7 +104,7 @@ def _sorted(graph: Graph) -> dict[CellName, Node]:
             cycle: list[CellName] = error.args[1]
             node = graph.nodes[cycle[-1]]
             where = f"{node.name.notebook}:{node.cell.file_line}"
-            what = "cells need one another in a circle: " + " needs ".join(map(str, reversed(cycle)))
+            what = "cells depend on each other in a cycle: " + " needs ".join(map(str, reversed(cycle)))
             problem = NotebookError(where, what, "", "Remove one of these needs")
             graph.problems.append((node.name.notebook, problem))
             needs[cycle[1]].remove(cycle[0])
@@ -143,7 +143,7 @@ def _resolve(
                 local[CellName(own, need)] = None
                 continue
             commented = any(cell.id == need for cell in node.notebook.cells if cell.commented)
-            what = "is a cell that is commented out" if commented else "names no cell of this notebook"
+            what = "is a commented-out cell" if commented else "names no cell of this notebook"
             hint = "Write ./ before the name of a file, and ./path.md:cell for a cell of another notebook"
             yield error(what, "", did_you_mean(need, [name.cell for name in cells_of(own)], hint))
             continue
@@ -151,10 +151,10 @@ def _resolve(
         folder = node.notebook.folder
         name = join_path(glob.escape(folder) if is_pattern(path) else folder, path)
         if name is None:
-            yield error("leaves the project", "A path within it, relative to the notebook's folder")
+            yield error("is outside the project", "A path inside it, relative to the notebook's folder")
         elif not path.endswith(".md"):
-            found = project.root.glob(name) if is_pattern(need) else [project.root / name]
-            data = {file for file in found if _is_data(project, file)}
+            matching = project.root.glob(name) if is_pattern(need) else [project.root / name]
+            data = {file for file in matching if _is_data(project, file)}
             files |= data
             if not data and not is_pattern(need):
                 hint = "Correct the path, or use a glob for files that may not exist"
@@ -165,7 +165,7 @@ def _resolve(
                 if notebook != own and matches(notebook, name):
                     add(notebook, cell)
         elif name == own:
-            yield error("is this notebook itself", "", "Write the id of the cell alone")
+            yield error("is this notebook itself", "", "Write only the id of the cell")
         elif name not in notebooks:
             hint = did_you_mean(name, notebooks, "`kbt list` shows the notebooks")
             yield error(f"names no notebook of this project ({name})", "", hint)

@@ -58,9 +58,9 @@ def read_harness(where: str, value: object) -> Harness:
         return Harness(value.strip())
     if isinstance(value, dict) and not value.keys() - {*_KEYS} and len(value.keys() & {*_ORIGINS}) == 1:
         kinds = {key: bool if key == "editable" else str for key in value}
-        if all(isinstance(one, kinds[key]) and one != "" for key, one in value.items()):
+        if all(isinstance(given, kinds[key]) and given != "" for key, given in value.items()):
             return Harness(source=value)
-    raise ProjectError(where, "harness is wrong", EXPECTED)
+    raise ProjectError(where, "harness is invalid", EXPECTED)
 
 
 def parse_harness(text: str, root: Path) -> Harness:
@@ -77,26 +77,26 @@ def parse_harness(text: str, root: Path) -> Harness:
             return Harness(source={"url": url})
         return Harness(source={"git": url, "rev": revision} if revision else {"git": url})
     path = Path(text).expanduser()
-    found = path.resolve()
-    if not (found / "pyproject.toml").is_file() and not (found.is_file() and text.endswith(_ARCHIVES)):
+    package = path.resolve()
+    if not (package / "pyproject.toml").is_file() and not (package.is_file() and text.endswith(_ARCHIVES)):
         raise ProjectError(
             where, "there is no such package", f"A requirement such as {PACKAGE}==0.1.0, a path or a URL"
         )
-    if path.is_absolute() and not found.is_relative_to(root):
-        return Harness(source={"path": found.as_posix()})
-    return Harness(source={"path": Path(os.path.relpath(found, root)).as_posix()})
+    if path.is_absolute() and not package.is_relative_to(root):
+        return Harness(source={"path": package.as_posix()})
+    return Harness(source={"path": Path(os.path.relpath(package, root)).as_posix()})
 
 
 def _refuse_credentials(where: str, text: str) -> None:
     if has_credentials(text):
-        what = "the address has a name, password or token, which every notebook would show"
-        raise ProjectError(where, what, "An address without them", "Let git ask its credential helper")
+        what = "the URL has a user name, password or token, which every notebook would show"
+        raise ProjectError(where, what, "A URL without credentials", "Use a Git credential helper")
 
 
 def own_requirement(text: str) -> Requirement | None:
     """Return a requirement of this package; None if the text is another one, or none."""
-    found = parse_requirement(text)
-    return found if found and re.fullmatch(NAME, found.name, re.IGNORECASE) else None
+    requirement = parse_requirement(text)
+    return requirement if requirement and re.fullmatch(NAME, requirement.name, re.IGNORECASE) else None
 
 
 def inline_table(source: Mapping[str, Any]) -> str:

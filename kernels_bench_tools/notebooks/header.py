@@ -53,14 +53,14 @@ def read_header(code: str) -> dict[str, Any] | None:
     if not blocks:
         return None
     if len(blocks) > 1:
-        raise ValueError("there are two `# /// script` headers, and one is allowed")
+        raise ValueError("there are two `# /// script` headers; only one is allowed")
     try:
         return copy.deepcopy(parse_content(blocks[0]["content"]))
     except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
         # Lines are those of the code, and columns after the `# ` of each line.
         first = code.count("\n", 0, blocks[0].start("content"))
         said = _PLACE.sub(lambda at: f"at line {int(at[1]) + first}, column {int(at[2]) + 2}", str(error))
-        raise ValueError(f"its header is not TOML: {said}") from error
+        raise ValueError(f"its header is not valid TOML: {said}") from error
 
 
 @lru_cache(256)
@@ -77,41 +77,26 @@ def split_header(code: str) -> tuple[str, str]:
     return code[: block.start()] + code[block.end() + 1 :], block["content"]
 
 
-def header_problems(
-    code: str, deps: Sequence[str], folder: Path
-) -> Iterator[tuple[int, str, str] | tuple[int, str, str, str]]:
+_Problem = tuple[int, str, str] | tuple[int, str, str, str]
+"""A line, counted from 1, or 0 for none; what is wrong; what was expected; and a remedy, if any."""
+
+
+def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[_Problem]:
     """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``.
 
-    Each is a line, counted from 1, or 0 for none; what is wrong; what was expected; and a remedy, if any. Relative sources count
-    from ``folder``.
+    Relative sources count from ``folder``.
     """
-    wrong, requirement = "{!r} is no requirement", "Such as torch==2.8.0, or name @ URL"
+    wrong, requirement = "{!r} is not a requirement", "Such as torch==2.8.0, or name @ URL"
     yield from ((0, wrong.format(text), requirement) for text in deps if not parse_requirement(text))
     block = _BLOCK.search(code + "\n")
     if block is None:
-        meant = (
-            mark
-            for mark in _MARK.finditer(code)
-            if mark["word"].lower() == "script" or did_you_mean(mark["word"].lower(), ["script"])
-        )
-        begin = next(meant, None)
-        if mark := begin or _LAST.search(code):
-            line = mark[0].strip()
-            what = "does not begin a header" if begin else "ends a header that is not begun"
-            what = "begins a header that is not closed" if line == _FIRST else what
-            expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
-            at = code.count("\n", 0, mark.start()) + 1
-            yield at, f"`{line}` {what}, so no packages are installed", expected
+        yield from _unread_header(code)
         return
     try:
         header = read_header(code) or {}
     except ValueError:  # told where the cell is read
         return
-    uv, sources, listed = (
-        uv_settings(header),
-        uv_settings(header).get("sources", {}),
-        header.get("dependencies"),
-    )
+    uv, dependencies = uv_settings(header), header.get("dependencies")
     first = code.count("\n", 0, block.start("content"))
     lines = block["content"].splitlines()
 
@@ -119,11 +104,12 @@ def header_problems(
         starts = (at for at, line in enumerate(lines, 1) if line[2:].lstrip(" \"'").startswith(key))
         return first + next(starts, 0)
 
-    for key in header.keys() - set(_KEYS):
-        hint = did_you_mean(key, _KEYS, f"Known are {', '.join(_KEYS)}")
-        yield number(key), f"unknown key {key!r} in the header", "", hint
-    for key in uv.keys() - set(_UV_KEYS):
-        if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
+    for key in header:
+        if key not in _KEYS:
+            hint = did_you_mean(key, _KEYS, f"Known keys are {', '.join(_KEYS)}")
+            yield number(key), f"unknown key {key!r} in the header", "", hint
+    for key in uv:
+        if key not in _UV_KEYS and (hint := did_you_mean(key, _UV_KEYS)):  # uv may have others
             yield number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint
     date, python = uv.get(EXCLUDE_NEWER, "1 day"), header.get("requires-python", "")
     if not isinstance(date, str) or not _DATE.fullmatch(date):
@@ -132,13 +118,7 @@ def header_problems(
         yield number("requires-python"), f"requires-python is {python!r}", 'Versions such as ">=3.11"'
     elif needs_old_python(python):
         yield number("requires-python"), f"requires-python is {python!r}", OLD_PYTHON
-    if listed is not None and not (
-        isinstance(listed, list) and all(isinstance(text, str) for text in listed)
-    ):
-        expected = 'A list of texts such as ["numpy", "torch==2.8.0"]'
-        yield number("dependencies"), f"dependencies is {listed!r}", expected
-        listed = []
-    for name, source in sources.items() if isinstance(sources, dict) else ():
+    for name, source in _sources(header).items():
         for table in source if isinstance(source, list) else [source]:
             if not isinstance(table, dict) or not table.keys() & {*_ORIGINS}:
                 expected = f"A table with one of {', '.join(_ORIGINS)}"
@@ -147,18 +127,39 @@ def header_problems(
         if not Path(os.path.normpath(folder / path)).exists():
             what = f"the source of {name} is {path!r}, which does not exist"
             remedy = "`kbt upgrade --harness SOURCE` changes all notebooks" if name == PACKAGE else ""
-            yield number(name), what, f"A path that is absolute or counts from {folder}", remedy
-    for text in listed or ():
+            yield number(name), what, f"An absolute path, or one relative to {folder}", remedy
+    if not isinstance(dependencies, list | None) or not all(isinstance(it, str) for it in dependencies or ()):
+        expected = 'A list of strings such as ["numpy", "torch==2.8.0"]'
+        yield number("dependencies"), f"dependencies is {dependencies!r}", expected
+        return
+    for text in dependencies or ():
         if not parse_requirement(text):
             at = next((at for at, line in enumerate(lines, 1) if text in line), 0)
             yield first + at, wrong.format(text), requirement
 
 
+def _unread_header(code: str) -> Iterator[_Problem]:
+    """Yield the line of a script without a header that is meant to begin or end one."""
+    meant = (
+        mark
+        for mark in _MARK.finditer(code)
+        if mark["word"].lower() == "script" or did_you_mean(mark["word"].lower(), ["script"])
+    )
+    begin = next(meant, None)
+    if mark := begin or _LAST.search(code):
+        line = mark[0].strip()
+        what = "does not begin a header" if begin else "ends a header that does not begin"
+        what = "begins a header that is not closed" if line == _FIRST else what
+        expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
+        at = code.count("\n", 0, mark.start()) + 1
+        yield at, f"`{line}` {what}, so no packages are installed", expected
+
+
 @lru_cache(256)
 def needs_old_python(requires: object) -> bool:
     """Return whether ``requires-python`` excludes every Python that cells run on; False for one that is no condition."""
-    found = parse_requirement(f"python {requires}") if isinstance(requires, str) else None
-    return found is not None and next(iter(found.specifier.filter(_LATER)), None) is None
+    python = parse_requirement(f"python {requires}") if isinstance(requires, str) else None
+    return python is not None and next(iter(python.specifier.filter(_LATER)), None) is None
 
 
 def parse_requirement(text: str) -> Requirement | None:
@@ -180,14 +181,16 @@ def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:
 
 def path_sources(header: dict[str, Any] | None) -> dict[str, str]:
     """Return the packages that a header takes from the local disk: name to path as written there."""
-    sources = uv_settings(header).get("sources")
-    if not isinstance(sources, dict):
-        return {}
     return {
         name: source["path"]
-        for name, source in sources.items()
+        for name, source in _sources(header).items()
         if isinstance(source, dict) and isinstance(source.get("path"), str)
     }
+
+
+def _sources(header: dict[str, Any] | None) -> dict[str, Any]:
+    sources = uv_settings(header).get("sources")
+    return sources if isinstance(sources, dict) else {}
 
 
 def has_undated_packages(code: str, deps: list[str]) -> bool:

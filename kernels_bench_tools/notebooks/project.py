@@ -38,7 +38,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "cache_size": (str, "A string"),
     "memory_limit": (str | int, "A number of bytes, such as 16GB"),
     "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
-    "pass_env": (list[str], "A list of variables' names"),
+    "pass_env": (list[str], "A list of variable names"),
     "hub_builds": (str, "A folder"),
     "operators": (_GLOB, "A folder below the project's root"),
 }
@@ -83,7 +83,7 @@ def read_memory_limit(where: str, text: str) -> int:
     """Return a memory limit in bytes; one with which no process could start is an error."""
     limit = read_size(where, text)
     if limit < LEAST_MEMORY:
-        what = f"{text!r} is {readable_size(limit)}, with which no cell can start"
+        what = f"{text!r} is {readable_size(limit)}, too little to start a cell"
         expected = f"At least {readable_size(LEAST_MEMORY)}"
         raise ProjectError(where, what, expected, "Write the unit, such as 16GB")
     return limit
@@ -93,7 +93,7 @@ def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names; raise a ``ProjectError`` if one is not valid for a variable."""
     for name in names:
         if not _VARIABLE.fullmatch(name):
-            raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")
+            raise ProjectError(where, f"{name!r} is not a variable name", "A name such as HF_TOKEN")
     return names
 
 
@@ -165,8 +165,8 @@ class Project:
         known = self.notebook_paths()
         if not targets:
             return known
-        found = {path for target in targets for path in self._find(target, known)}
-        return [path for path in known if path in found]
+        selected = {path for target in targets for path in self._find(target, known)}
+        return [path for path in known if path in selected]
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
         if not target.strip():
@@ -174,9 +174,9 @@ class Project:
         here = Path.cwd() / target
         for path in (here, self.root / target, real_path(here)):
             path = Path(os.path.normpath(path))
-            found = [one for one in known if one == path or path in one.parents]
-            if found:
-                return found
+            inside = [notebook for notebook in known if path in {notebook, *notebook.parents}]
+            if inside:
+                return inside
             if path.is_file():
                 break
         short = {
@@ -186,15 +186,14 @@ class Project:
         }
         if "/" in target.rstrip("/"):
             called = {os.path.relpath(folder / target, self.root) for folder in (self.root, Path.cwd())}
-            found = [short[name] for name in called & short.keys()]
+            names = [*(called & short.keys())]
         else:
             names = [name for name, path in short.items() if path.stem == target.rstrip("/")]
             if len(names) > 1:
                 raise ProjectError(target, "is an implementation of several operators", " or ".join(names))
-            found = [short[name] for name in names]
-        if not found:
+        if not names:
             raise self._not_found(target, known, list(short))
-        return found
+        return [short[name] for name in names]
 
     def _not_found(self, target: str, known: Sequence[Path], short: Sequence[str]) -> ProjectError:
         names = [self.relative(path) for path in known]
@@ -206,14 +205,14 @@ class Project:
         else:
             hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
-            what = "is not, and does not hold, a notebook of this project"
+            what = "is not a notebook of this project, and contains none"
         else:
             what = "there is no such notebook"
         return ProjectError(target, what, _TARGET, hint)
 
 
-def find_project(start: Path) -> Project:
-    """Return the project that contains ``start``, a folder or a file.
+def find_project(start: Path = Path()) -> Project:
+    """Return the project that contains ``start``, a folder or a file, by default the current folder.
 
     Its root is the nearest parent folder whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
     ``.git``, else ``start`` itself; without settings one of its notebooks must have a cell for uvnote or ``kbt``.
@@ -221,12 +220,14 @@ def find_project(start: Path) -> Project:
     """
     start = start.resolve()
     folder = start if start.is_dir() else start.parent
-    if found := find_settings(folder):
-        return _project(*found)
-    project = _project(_repository(folder) or folder, {})
+    if root_and_settings := find_settings(folder):
+        return _project(*root_and_settings)
+    project = _project(repository_of(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
-        inside = [one.parent for one in project.root.glob("*/pyproject.toml") if is_root(one.parent)]
-        remedy = f"Run it in {min(inside).name}, which is one" if inside else "`kbt init` makes one"
+        projects = [path.parent for path in project.root.glob("*/pyproject.toml") if is_root(path.parent)]
+        remedy = (
+            f"Run the command in {min(projects).name}, which is one" if projects else "`kbt init` creates one"
+        )
         raise ProjectError(str(project.root), "is not a project", "[tool.kbt] in pyproject.toml", remedy)
     return project
 
@@ -239,30 +240,31 @@ def find_project_of(targets: Iterable[str]) -> Project:
     here = Path.cwd().resolve()
     roots: dict[Path, str] = {}
     for target in targets:
-        named = [real_path(one) for one in (target, target.rpartition(":")[0] or target)]
-        path = next(one for one in (*named, *named[1].parents) if one.exists())
-        if path in named or not here.is_relative_to(path):
-            folder = path if path.is_dir() else path.parent
-            found = find_settings(folder)
-            root = found[0] if found else _repository(folder)
+        named = [real_path(path) for path in (target, target.rpartition(":")[0] or target)]
+        nearest = next(path for path in (*named, *named[1].parents) if path.exists())
+        if nearest in named or not here.is_relative_to(nearest):
+            folder = nearest if nearest.is_dir() else nearest.parent
+            root_and_settings = find_settings(folder)
+            root = root_and_settings[0] if root_and_settings else repository_of(folder)
             roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)
     if len(roots) > 1:
-        (one, first), (other, second), *_ = roots.items()
-        what = f"is in the project {other}, and {first} in {one}"
-        raise ProjectError(second, what, "Notebooks of one project", "Run a command for each")
+        (first_root, first), (second_root, second), *_ = roots.items()
+        what = f"is in the project {second_root}, but {first} is in {first_root}"
+        raise ProjectError(second, what, "Notebooks of one project", "Run one command for each")
     return find_project(next(iter(roots), here))
 
 
-def _repository(folder: Path) -> Path | None:
+def repository_of(folder: Path) -> Path | None:
+    """Return the nearest folder from this one up that is a Git repository; None if there is none."""
     return next((root for root in (folder, *folder.parents) if (root / ".git").exists()), None)
 
 
 def operators(project: Project) -> dict[str, list[Path]]:
     """Return the implementations of each operator, by its id: the notebooks in ``<operator>/impls/``."""
     paths = (path for path in project.notebook_paths() if path.parent.name == IMPLEMENTATIONS)
-    found = grouped((operator_of(project.relative(path)), path) for path in paths)
-    found.pop("", None)
-    return found
+    by_operator = grouped((operator_of(project.relative(path)), path) for path in paths)
+    by_operator.pop("", None)
+    return by_operator
 
 
 def is_pattern(name: str) -> bool:
@@ -277,13 +279,13 @@ def matches(name: str, pattern: str) -> bool:
     """
     # By how many parts of the pattern match the names so far: to try each way to share them out could take for ever.
     parts = pattern.split("/")
-    found = [{*parts[:at]} <= {"**"} for at in range(len(parts) + 1)]
-    for one in name.split("/"):
-        before, found = found, [False]
+    matched = [{*parts[:at]} <= {"**"} for at in range(len(parts) + 1)]
+    for folder in name.split("/"):
+        before, matched = matched, [False]
         for at, part in enumerate(parts):
-            skips = part == "**" and (found[at] or before[at + 1])
-            found.append(skips or (before[at] and fnmatchcase(one, part)))
-    return found[-1]
+            skips = part == "**" and (matched[at] or before[at + 1])
+            matched.append(skips or (before[at] and fnmatchcase(folder, part)))
+    return matched[-1]
 
 
 def join_path(folder: str, name: str) -> str | None:
@@ -308,7 +310,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            raise ProjectError(where, f"{key} is wrong", expected) from None
+            raise ProjectError(where, f"{key} is invalid", expected) from None
     sizes = {"cache_size": DEFAULT_CACHE_SIZE} | {key: settings[key] for key in _SIZES if key in settings}
     limits = {key: read_size(f"{where} {key}", str(size)) for key, size in sizes.items()}
     if "memory_limit" in settings:
@@ -316,13 +318,13 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
     modules = join_path("", settings.get("operators", OPERATORS))
     if modules is None or modules == ".":
-        raise ProjectError(where, "operators is wrong", _SETTINGS["operators"][1])
+        raise ProjectError(where, "operators is invalid", _SETTINGS["operators"][1])
     patterns = [join_path("", pattern) for pattern in settings.get("notebooks", ())]
     if None in patterns:
-        raise ProjectError(where, "notebooks is wrong", _SETTINGS["notebooks"][1])
+        raise ProjectError(where, "notebooks is invalid", _SETTINGS["notebooks"][1])
     repository = settings.get("repository", "").rstrip("/")
     if repository and not repository.startswith(("https://", "http://")):
-        raise ProjectError(where, "repository is wrong", _SETTINGS["repository"][1])
+        raise ProjectError(where, "repository is invalid", _SETTINGS["repository"][1])
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),

@@ -11,11 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.calls import defined_names, find_imports, find_runs
+from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
+from kernels_bench_tools.notebooks.imports import defined_names, find_imports, not_importable
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.notebook import is_implementation, operator_of
 from kernels_bench_tools.records.settings import operator_modules, shared_files
@@ -50,17 +51,17 @@ class Survey:
 
     def problems(self, names: Iterable[str] | None = None) -> list[NotebookError]:
         """Return the errors in these notebooks, or in all, sorted by notebook."""
-        found = []
+        problems = []
         for name in sorted(set(self.notebooks if names is None else names)):
-            found += self.notebooks[name].problems
-            found += [error for notebook, error in self.graph.problems if notebook == name]
-        return found
+            problems += self.notebooks[name].problems
+            problems += [error for notebook, error in self.graph.problems if notebook == name]
+        return problems
 
     @property
     def broken(self) -> dict[str, list[str]]:
         """The notebooks with errors, each with all of them."""
-        found = {name: [str(one) for one in self.problems([name])] for name in self.notebooks}
-        return {name: problems for name, problems in found.items() if problems}
+        problems = {name: [str(problem) for problem in self.problems([name])] for name in self.notebooks}
+        return {name: own for name, own in problems.items() if own}
 
     def prose(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the name of a notebook and its text without fences, for each block of prose of these notebooks."""
@@ -75,9 +76,9 @@ class Survey:
         What is the same in several places is told once, with all of them.
         """
         names = list(self.notebooks if names is None else names)
-        advice = [one for name in names for one in _advice(self.notebooks[name])]
+        advice = [line for name in names for line in _advice(self.notebooks[name])]
         places = grouped((what, where) for where, what in (*advice, *self._not_combined(names)))
-        return [_told_once(what, found) for what, found in places.items()]
+        return [_told_once(what, where) for what, where in places.items()]
 
     def _not_combined(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield advice for implementations of which nothing is needed, other than of those in the same folder."""
@@ -87,7 +88,7 @@ class Survey:
             cells = [cell for cell in self.notebooks[name].active_cells if cell.measures]
             needed = usual.get(name.rpartition("/")[0])
             if cells and needed and not needs & {CellName(name, cell.id) for cell in cells}:
-                what = f"its results are in no table, because the combine notebook reads the cell {needed!r} of each file."
+                what = f"its results are not in any table, because the combine notebook reads the cell {needed!r} of each file."
                 yield f"{name}:{cells[0].file_line}", f"{what} Write id={needed}."
 
 
@@ -135,17 +136,17 @@ def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> li
     """
     if not targets:
         return list(survey.graph.nodes)
-    wanted: set[CellName] = set()
+    selected: set[CellName] = set()
     for target in targets:
-        path, cell = _split(target)
-        names = {project.relative(one) for one in project.find_notebooks([path])}
-        cells = [name for name in survey.graph.nodes if name.notebook in names]
-        found = [name for name in cells if not cell or name.cell == cell]
-        if cell and not found:
+        cell = _split(target)[1]
+        notebooks = select_notebooks(project, survey, [target])
+        cells = [name for name in survey.graph.nodes if name.notebook in notebooks]
+        named = [name for name in cells if not cell or name.cell == cell]
+        if cell and not named:
             hint = unknown_cell_hint(cell, [name.cell for name in cells])
             raise ProjectError(target, f"there is no cell {cell!r}", "", hint)
-        wanted.update(found)
-    return [name for name in survey.graph.nodes if name in wanted]
+        selected.update(named)
+    return [name for name in survey.graph.nodes if name in selected]
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -158,8 +159,8 @@ def module_problems(project: Project) -> list[NotebookError]:
     folder, problems = project.operators_folder, list[NotebookError]()
     paths = [
         *operator_modules(folder).values(),
-        *(one for one in shared_files(folder) if one.suffix == ".py"),
-        *sorted(one for one in folder.glob("*.py") if not one.is_file()),
+        *(path for path in shared_files(folder) if path.suffix == ".py"),
+        *sorted(path for path in folder.glob("*.py") if not path.is_file()),
     ]
     for path in paths:
         name = project.relative(path)
@@ -169,7 +170,9 @@ def module_problems(project: Project) -> list[NotebookError]:
             problems.append(NotebookError(name, f"cannot be read ({unread.strerror})", "A Python module"))
             continue
         if error:
-            problems.append(NotebookError(f"{name}:{error[0] or 1}", f"the code is not Python: {error[1]}"))
+            problems.append(
+                NotebookError(f"{name}:{error[0] or 1}", f"the code is not valid Python: {error[1]}")
+            )
     return problems
 
 
@@ -178,7 +181,7 @@ def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]
     names = list(dict.fromkeys(name for name, text in prose if _HTML.search(text)))
     if not names or project.raw_html is not None:
         return []
-    what = "HTML in prose is shown as text. `raw_html = true` in [tool.kbt] keeps it, `false` ends this note."
+    what = "HTML in prose is shown as text. Set `raw_html = true` in [tool.kbt] to keep it, or `false` to hide this note."
     return [_told_once(what, names)]
 
 
@@ -201,25 +204,26 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     folder = notebook.script_path(cell).parent
     for line, *problem in header_problems(cell.code, cell.deps, folder):
         yield NotebookError(where(line), *problem)
-    if found := _syntax_error(cell.code):
-        number, said = found
+    if error := _syntax_error(cell.code):
+        number, said = error
         script = f"line {number} of {cell.script}: " if cell.script else ""
-        yield NotebookError(where(number), f"{script}the code is not Python: {said}")
-    imports = find_imports(cell.code)
+        yield NotebookError(where(number), f"{script}the code is not valid Python: {said}")
+    imports = find_imports(cell.code, guarded=False)
     for other in notebook.active_cells:
         found_import = imports.get(other.id)
         is_known = other.id in {cell.id, *cell.imported, *sys.stdlib_module_names}
         # What it does not define is taken from a package of this name.
         if found_import and not is_known and found_import.names <= defined_names(other.code):
-            what = f"the cell {other.id} is imported, and `needs=` does not name it"
-            split = "Put what both use in a cell of its own, since a cell that measures cannot be imported"
-            remedy = split if other.measures else f"Write needs={','.join([*cell.needs, other.id])}"
+            what = f"cell {other.id} is imported, but `needs=` does not name it"
+            remedy = f"Write needs={','.join([*cell.needs, other.id])}"
+            if other.measures:
+                what, remedy = not_importable(other.id)
             yield NotebookError(where(found_import.line), what, "", remedy)
     operator = operator_of(notebook.name).rpartition("/")[2]
     is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
-    for call in find_runs(cell.code) if is_ours else ():
-        if isinstance(call.first, str) and call.first != operator:
-            what = f"run_benchmark is called for {call.first!r}, but the notebook is in the folder of {operator!r}"
+    for call in find_benchmark_calls(cell.code) if is_ours else ():
+        if call.operator not in {None, operator}:
+            what = f"run_benchmark is called for {call.operator!r}, but the notebook is in the folder of {operator!r}"
             yield NotebookError(where(call.line), what, f"run_benchmark({operator!r}, ...)")
 
 
@@ -234,19 +238,16 @@ def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:
 
 
 def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
-    for line in notebook.nested:
-        what = "a python fence in a list or a quotation is an example, not a cell."
-        yield f"{notebook.name}:{line}", f"{what} Remove its indentation if it should run."
     for line, what in notebook.notes:
         yield f"{notebook.name}:{line}", what
     if is_implementation(notebook.name) and not notebook.active_cells and not notebook.problems:
-        yield notebook.name, "has no cell with code, so nothing of this implementation is measured."
+        yield notebook.name, "has no cell with code, so this implementation is not measured."
     for cell in notebook.active_cells:
         if not cell.named:
             what = "a python fence without `id=` runs as a cell."
             hint = "Add `id=NAME` if it should run; else write ```py."
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
-        if not cell.measures and "kernels_bench_tools" in cell.code and find_runs(cell.code):
+        if not cell.measures and "kernels_bench_tools" in cell.code and find_benchmark_calls(cell.code):
             what = "the cell calls run_benchmark, but has no `outputs=` for its records."
             yield f"{notebook.name}:{cell.file_line}", f"{what} Add one, such as outputs=softmax.jsonl."
         if has_undated_packages(cell.code, cell.deps):
@@ -258,11 +259,15 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
 def _page_clashes(names: Collection[str]) -> Iterator[tuple[str, NotebookError]]:
     """Yield an error for notebooks in a folder that has the name of a page: it would be a file and a folder."""
     operators = filter(None, map(operator_of, names))
-    taken = {FRONT, *map(page_path, names), *(results_page(one, kind) for one in operators for kind in KINDS)}
+    taken = {
+        FRONT,
+        *map(page_path, names),
+        *(results_page(operator, kind) for operator in operators for kind in KINDS),
+    }
     for name in names:
         for folder in map(str, PurePosixPath(name).parents):
             if folder in taken or is_generated(folder):
-                what = f"its page would be in {folder}, which is a page of the site itself"
+                what = f"its page would be in the folder {folder}, but a page has this name"
                 yield name, NotebookError(name, what, "", "Rename the folder")
 
 
@@ -273,6 +278,6 @@ def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, Notebo
         for cell in notebook.active_cells:
             owner = owners.setdefault(notebook.script_path(cell), notebook.name)
             if owner != notebook.name:
-                what = f"the id {cell.id!r} makes the same file name as a cell of {owner}"
+                what = f"the id {cell.id!r} gives the same script name as a cell of {owner}"
                 where = f"{notebook.name}:{cell.file_line}"
-                yield notebook.name, NotebookError(where, what, "", "Give it another `id=`")
+                yield notebook.name, NotebookError(where, what, "", "Choose another `id=`")

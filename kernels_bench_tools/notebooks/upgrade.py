@@ -48,19 +48,29 @@ class HeaderChange:
     """File within the project, line of the cell and, of a date, what changes."""
 
 
-def parse_date(text: str, now: datetime) -> str:
-    """Return the beginning of a day as in headers; a ``ProjectError`` if the text is no date, or later than ``now``.
+def today() -> str:
+    """Return the beginning of this day as in headers."""
+    return f"{datetime.now(UTC):%Y-%m-%d}T00:00:00Z"
 
-    >>> parse_date("2026-11-20", datetime.now(UTC))
+
+def parse_date(text: str) -> str:
+    """Return the beginning of a day as in headers; a ``ProjectError`` if the text is no date, or a later one than today's.
+
+    >>> parse_date("2026-11-20")
     '2026-11-20T00:00:00Z'
     """
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise ProjectError(f"--to {text}", "is not a date", "One such as 2026-11-20") from None
-    if day > now:
+        raise ProjectError(f"--to {text}", "is not a date", "A date such as 2026-11-20") from None
+    if day > datetime.now(UTC):
         raise ProjectError(f"--to {text}", "is in the future", "A date whose packages are all published")
     return f"{day:%Y-%m-%d}T00:00:00Z"
+
+
+def with_date(text: str, date: str) -> str:
+    """Return a text in whose headers packages are those of a date."""
+    return _DATE.sub(rf"\g<1>\g<2>{date}\g<2>", text)
 
 
 def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[HeaderChange], int]:
@@ -71,26 +81,26 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
     survey, _ = survey_targets(project, targets, strict=True)
     notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
     cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
-    changes: list[HeaderChange | None] = []
+    dated = []
     for notebook, cell in cells:
         header = read_header(cell.code) or {}
         before, content = uv_settings(header).get(EXCLUDE_NEWER), split_header(cell.code)[1]
         if before not in (None, after):
             header["tool"]["uv"][EXCLUDE_NEWER] = after
-            changed = _verified(_DATE.sub(rf"\g<1>\g<2>{after}\g<2>", content), header)
-            changes.append(_change(project, notebook, cell, changed, f": {before} -> {after}"))
-    return _once(changes), sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
+            changed = _verified(with_date(content, after), header)
+            dated.append((notebook, cell, changed, f": {before} -> {after}"))
+    return _changes(project, dated), sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
 
 def find_harness_changes(project: Project) -> list[HeaderChange]:
     """Return the headers in which this package does not come from where ``[tool.kbt] harness`` says."""
     survey, _ = survey_targets(project, [], strict=True)
-    notebooks = survey.notebooks.values()
-    cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
-    return _once(
-        _change(project, notebook, cell, _own_header(project, notebook.path, cell.code))
-        for notebook, cell in cells
+    headers = (
+        (notebook, cell, _own_header(project, notebook.path, cell.code), "")
+        for notebook in survey.notebooks.values()
+        for cell in notebook.active_cells
     )
+    return _changes(project, headers)
 
 
 def harness_advice(project: Project, survey: Survey) -> list[str]:
@@ -112,7 +122,9 @@ def apply_changes(changes: Iterable[HeaderChange]) -> None:
         data = read_file(change.path)
         end = b"\r\n" if b"\r\n" in data else b"\n"
         # With the last line: one header may begin like another.
-        before, after = (f"{one}# ///".encode().replace(b"\n", end) for one in (change.before, change.after))
+        before, after = (
+            f"{content}# ///".encode().replace(b"\n", end) for content in (change.before, change.after)
+        )
         write_atomically(change.path, data.replace(before, after))
 
 
@@ -148,10 +160,10 @@ def _own_header(project: Project, path: Path, code: str) -> str | None:
         return content
     listed, sources = header.get("dependencies"), uv_settings(header).get("sources", {})
     named = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
-    found = {text: ours for text in named if (ours := own_requirement(text))}
-    if len(found) != 1 or not isinstance(sources, dict):
+    requirements = {text: ours for text in named if (ours := own_requirement(text))}
+    if len(requirements) != 1 or not isinstance(sources, dict):
         return content
-    [(before, ours)] = found.items()
+    [(before, ours)] = requirements.items()
     after, wanted = project.harness.requirement, own_requirement(project.harness.requirement)
     if wanted and ours.extras - wanted.extras:
         wanted.extras |= ours.extras
@@ -187,27 +199,24 @@ def _verified(content: str, expected: dict[str, Any]) -> str | None:
         return None
 
 
-def _change(
-    project: Project, notebook: Notebook, cell: Cell, after: str | None, said: str = ""
-) -> HeaderChange | None:
-    """Return the change of a cell's header in the file that holds the cell's code; None if it says so already."""
-    path, line, before = notebook.path, cell.file_line, split_header(cell.code)[1]
-    if cell.script is not None:
-        path, line = Path(os.path.normpath(notebook.path.parent / cell.script)), 1
-    if after == before:
-        return None
-    if after is None or before.encode() not in read_file(path).replace(b"\r\n", b"\n"):
-        what = f"the header of cell {cell.id!r} cannot be changed"
-        expected = (
-            f"A fence without indentation; dependencies, {EXCLUDE_NEWER} and sources on lines of their own"
-        )
-        raise NotebookError(f"{notebook.name}:{line}", what, expected)
-    return HeaderChange(path, before, after, f"{project.relative(path)}:{line}{said}")
+def _changes(
+    project: Project, headers: Iterable[tuple[Notebook, Cell, str | None, str]]
+) -> list[HeaderChange]:
+    """Return what changes in the files that hold the code of cells, given what their headers have to be and a remark.
 
-
-def _once(changes: Iterable[HeaderChange | None]) -> list[HeaderChange]:
-    """Return each change once: cells may have equal headers, and notebooks may share a script."""
-    found: dict[tuple[Path, str], HeaderChange] = {}
-    for change in filter(None, changes):
-        found.setdefault((change.path, change.before), change)
-    return list(found.values())
+    Equal headers in a file are one change: notebooks may share a script. One that cannot be changed is a ``NotebookError``.
+    """
+    changes: dict[tuple[Path, str], HeaderChange] = {}
+    for notebook, cell, after, remark in headers:
+        path, line, before = notebook.path, cell.file_line, split_header(cell.code)[1]
+        if cell.script is not None:
+            path, line = Path(os.path.normpath(notebook.path.parent / cell.script)), 1
+        if after == before:
+            continue
+        if after is None or before.encode() not in read_file(path).replace(b"\r\n", b"\n"):
+            what = f"the header of cell {cell.id!r} cannot be changed"
+            lines = f"dependencies, {EXCLUDE_NEWER} and sources on lines of their own"
+            raise NotebookError(f"{notebook.name}:{line}", what, f"A fence without indentation; {lines}")
+        said = f"{project.relative(path)}:{line}{remark}"
+        changes.setdefault((path, before), HeaderChange(path, before, after, said))
+    return [*changes.values()]

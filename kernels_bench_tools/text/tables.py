@@ -83,42 +83,39 @@ def table(
     cells = [[visible(text).split("\n") for text in row] for row in rows]
     columns = list(zip(*cells, strict=True))
     longest = [max(len(line) for lines in column for line in lines) for column in columns]
-    kept = [
-        at
+    sizes = {
+        at: longest[at]
         for at, column in enumerate(columns)
         if at not in optional or {*map("".join, column[1:])} - {"", MISSING}
-    ]
+    }
     for at in optional:
         # The last column, with reasons, is wrapped before others are left out.
-        needed = sum(longest[before] + 2 for before in kept[:-1]) + min(longest[kept[-1]], _LAST_COLUMN)
-        if at in kept and needed > width > 0:
-            kept.remove(at)
-    columns, sizes = [columns[at] for at in kept], [longest[at] for at in kept]
+        *others, last = sizes
+        needed = sum(longest[other] + 2 for other in others) + min(longest[last], _LAST_COLUMN)
+        if at in sizes and needed > width > 0:
+            del sizes[at]
     for marks in ("", "/", "/_"):
-        least = [
-            longest[at]
+        least = {
+            at: sizes[at]
             if at in right or at in whole
-            else max(_least_width(line, marks) for lines in column for line in lines)
-            for at, column in zip(kept, columns, strict=True)
-        ]
-        while sum(sizes) + 2 * len(sizes) - 2 > width > 0:
-            at = max(range(len(sizes)), key=lambda at: sizes[at] * (sizes[at] > least[at]))
+            else max(_least_width(line, marks) for lines in columns[at] for line in lines)
+            for at in sizes
+        }
+        while sum(sizes.values()) + 2 * len(sizes) - 2 > width > 0:
+            at = max(sizes, key=lambda at: sizes[at] * (sizes[at] > least[at]))
             if sizes[at] <= least[at]:
                 break
             sizes[at] -= 1
-    printed = []
-    for row in zip(*columns, strict=True):
-        folded = [
-            [part for line in lines for part in wrapped(line, size)]
-            for lines, size in zip(row, sizes, strict=True)
-        ]
+    made = []
+    for row in cells:
+        folded = [[part for line in row[at] for part in wrapped(line, size)] for at, size in sizes.items()]
         for texts in zip_longest(*folded, fillvalue=""):
-            aligned = (
+            parts = [
                 text.rjust(size) if at in right else text.ljust(size)
-                for at, text, size in zip(kept, texts, sizes, strict=True)
-            )
-            printed.append("  ".join(aligned).rstrip())
-    return "\n".join(printed)
+                for text, (at, size) in zip(texts, sizes.items(), strict=True)
+            ]
+            made.append("  ".join(parts).rstrip())
+    return "\n".join(made)
 
 
 def _least_width(line: str, marks: str) -> int:

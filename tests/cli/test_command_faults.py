@@ -166,9 +166,9 @@ UNUSABLE = [errno.EBUSY, errno.EXDEV, errno.ENXIO, errno.ENOTEMPTY, errno.ECONNR
     ("error", "line"),
     [
         *((OSError(it, os.strerror(it), "site/static"), "site/static: cannot be used") for it in UNUSABLE),
-        (MemoryError(), "kbt: the system refused"),
-        (RecursionError("too deep"), "kbt: the system refused"),
-        (RuntimeError("can't start new thread"), "kbt: the system refused"),
+        (MemoryError(), "kbt: not enough memory, threads or stack"),
+        (RecursionError("too deep"), "kbt: not enough memory, threads or stack"),
+        (RuntimeError("can't start new thread"), "kbt: not enough memory, threads or stack"),
     ],
 )
 def test_an_error_of_the_system_is_one_line_with_its_path(

@@ -200,7 +200,7 @@ def test_models_of_one_name_with_other_shapes_have_records_of_their_own() -> Non
 @pytest.mark.parametrize(
     ("notebook", "operator", "what"),
     [
-        ("rms_norm/impls/twice.md", "rms_norm", "as another one does"),
+        ("rms_norm/impls/twice.md", "rms_norm", "which another notebook replaces already"),
         ("other.md", "", "measures no implementation"),
         ("rms_norm/impls/norm.md", "layer_norm", "cannot be replaced in a model"),
     ],

@@ -42,8 +42,8 @@ def test_its_json_has_the_times_the_causes_and_the_commit(repository):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["opp"], ["opp", "no commit has records of it", "'op'"]),
-        (["op", "--device", "x"], ["op x", "no commit has records of it", "kbt list --records"]),
+        (["opp"], ["opp", "has no records in any commit", "'op'"]),
+        (["op", "--device", "x"], ["op x", "has no records in any commit", "kbt list --records"]),
         (["op", "--workload", "aa"], ["aa", "'a'"]),
         (["op/other"], ["op/other"]),
         (["../op"], ["outside repository"]),

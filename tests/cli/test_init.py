@@ -60,7 +60,7 @@ def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
 
     before = contents(folder)
     assert kbt("init") == 2
-    assert "has [tool.kbt] already" in capsys.readouterr().err
+    assert "already has [tool.kbt]" in capsys.readouterr().err
     assert contents(folder) == before
 
 
@@ -123,7 +123,7 @@ def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(
 
     assert kbt("init", "two b") == 0
     told = capsys.readouterr()
-    assert "note: ../.github/workflows/benchmarks.yml exists already and was kept" in told.err
+    assert "note: ../.github/workflows/benchmarks.yml already exists and was kept" in told.err
     assert "\n  cd 'two b'\n" in told.out
     assert before.items() <= contents(folder).items()
 
@@ -134,7 +134,7 @@ def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(
         ({"pyproject.toml": "[tool.kbt"}, [], "cannot be read: Expected ']'"),
         ({"pyproject.toml": "[[tool]]\n"}, [], "[tool.kbt] cannot be added"),
         ({"pyproject.toml": "\ufeff[project]\n"}, [], "(at line 1, column 1)"),
-        ({"index.md": "mine", "softmax/impls/my_softmax.md": "mine"}, [], "my_softmax.md: exist already"),
+        ({"index.md": "mine", "softmax/impls/my_softmax.md": "mine"}, [], "my_softmax.md: already exist"),
         ({"file": ""}, ["file/inside"], "/file: is not a folder"),
     ],
 )

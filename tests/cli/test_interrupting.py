@@ -153,7 +153,7 @@ def test_in_a_folder_that_is_gone_a_command_says_so_in_one_line(tmp_path: Path, 
     done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert done.stderr.startswith("kbt: the current folder: is gone")
+    assert done.stderr.startswith("kbt: the current folder: no longer exists")
     assert done.stderr.count("\n") == 1
 
 

@@ -59,7 +59,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("build ''", "'': ", "is not a notebook"),
         ("run softmax/impls/plian.md", "plian", "plain"),
         ("run plian", "plian: ", "Did you mean 'plain'?"),
-        ("build operators", "operators: ", "does not hold"),
+        ("build operators", "operators: ", "contains none"),
         ("run softmax/zzz", "softmax/zzz: ", "softmax/plain"),
         ("run softmax/plain:benchmrk", "benchmrk", "benchmark"),
         ("plan nothing", "nothing: ", "there is no such notebook"),
@@ -74,10 +74,10 @@ def written(project: Path) -> dict[str, bytes]:
         ("selfcheck -o softmax", "softmax: ", "A file to write"),
         ("selfcheck -o empty.jsonl/x.json", "empty.jsonl: ", "Not a directory"),
         ("selfcheck -o /proc/site/x.json", "/proc/site: ", "No such file"),
-        ("build --memory-limit 10", "--memory-limit: ", "no cell can start"),
+        ("build --memory-limit 10", "--memory-limit: ", "too little"),
         ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
-        ("build --pass-env A=B", "--pass-env: ", "is not a variable's name"),
-        ("build --workloads smoke,larg", "--workloads larg: ", "no operator has this workload set"),
+        ("build --pass-env A=B", "--pass-env: ", "is not a variable name"),
+        ("build --workloads smoke,larg", "--workloads larg: ", "is a workload set of none of the operators"),
         (
             "build --workloads random:9:1:cpu+larg",
             "--workloads larg: ",
@@ -95,25 +95,25 @@ def written(project: Path) -> dict[str, bytes]:
         ("compare pyproject.toml", "pyproject.toml: ", "is not a report"),
         ("gate --against nothing", "revision 'nothing': ", "no such commit"),
         ("gate softmax/plain --against triton==3.5.0", "softmax/impls/plain.md: ", "has no header"),
-        ("gate softmax/plain --env current --against triton==3", "triton==3: ", "an environment of its own"),
-        ("gate softmax/plain --against 'a b==1'", "a b==1: ", "is no version of a package"),
-        ("gate softmax/plain --against org/repo@1", "softmax/impls/plain.md: ", "does not get org/repo"),
-        ("gate softmax/plain --against org/repo@./nothing", "org/repo@./nothing: ", "no such folder"),
+        ("gate softmax/plain --env current --against triton==3", "triton==3: ", "a separate environment"),
+        ("gate softmax/plain --against 'a b==1'", "a b==1: ", "is not a version of a package"),
+        ("gate softmax/plain --against org/repo@1", "softmax/impls/plain.md: ", "does not load org/repo"),
+        ("gate softmax/plain --against org/repo@./nothing", "org/repo@./nothing: ", "does not exist"),
         ("gate softmax/plain --against nothing.md", "nothing.md: ", "notebook"),
         ("gate softmax/plain --against layer_norm/impls/mine.md", "mine.md: ", "is of another operator"),
         ("run softmax/plain --with triton==3.5.0", "--with: ", "Add --against"),
         ("new implementation sofmax/mine", "sofmax: ", "Did you mean 'softmax'?"),
         ("new implementation layernorm/mine", "layernorm: ", "Did you mean 'layer_norm'?"),
         ("new implementation softmax/Mine!", "softmax/Mine!: ", "lower-case"),
-        ("new implementation softmax/plain", "softmax/impls/plain.md: ", "exists already"),
+        ("new implementation softmax/plain", "softmax/impls/plain.md: ", "already exists"),
         ("new implementation softmax/mine --from plan", "--from plan: ", "'plain'"),
         ("new operator gather", "operators/gather.py: ", "another name"),
-        ("new operator softmax", "softmax/", "exists already"),
+        ("new operator softmax", "softmax/", "already exists"),
         ("new operator rms_norm", "rms_norm: ", "kbt new implementation rms_norm/my_kernel"),
         ("new operator Softmax", "Softmax: ", "lower-case"),
         ("new operator soft-max", "soft-max: ", "lower-case"),
-        ("new operator ../softmax", "../softmax: ", "is not a name"),
-        ("new operator ''", "'': ", "is not a name"),
+        ("new operator ../softmax", "../softmax: ", "is not a valid operator name"),
+        ("new operator ''", "'': ", "is not a valid operator name"),
         (f"new operator {'a' * 101}", "a: ", "at most 100"),
         ("new operator lambda", "lambda: ", "is reserved"),
         ("new operator site", "site: ", "is reserved"),
@@ -140,7 +140,7 @@ def test_a_mistake_is_one_line_with_a_remedy(project: Path, command: str, where:
     "command", ["build", "run a", "suite a", "list", "check", "record", "serve", "clean"]
 )
 def test_a_folder_that_is_no_project_is_one_line_that_names_init(tmp_path: Path, command: str) -> None:
-    assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` makes one")
+    assert_one_line(run_kbt(tmp_path, *command.split()), f"kbt: {tmp_path}: ", "`kbt init` creates one")
     assert not list(tmp_path.iterdir())
 
 

@@ -47,7 +47,7 @@ def test_the_folder_of_a_built_in_operator_is_created_unless_a_file_of_it_exists
     (bare / "layer_norm").mkdir()
     (bare / "layer_norm" / "index.md").write_text("mine")
     taken = run_kbt(bare, "new", "implementation", "layer_norm/mine")
-    assert_one_line(taken, "layer_norm/index.md: exists already")
+    assert_one_line(taken, "layer_norm/index.md: already exists")
     (bare / "layer_norm" / "index.md").unlink()
 
     made = run_kbt(bare, "new", "implementation", "layer_norm/mine")

@@ -33,7 +33,7 @@ def test_run_names_the_line_that_raised_and_the_missing_package(operator: Path) 
     assert len(re.findall("^every workload .* error: ", done.stdout, re.MULTILINE)) == 1
     assert done.stdout.count("error: ModuleNotFoundError") == 1
     assert "softmax/impls/broken.md:5: import nosuchpackage.of_mine" in done.stdout.splitlines()
-    assert "note: to use nosuchpackage in a cell" in done.stderr
+    assert "note: to import nosuchpackage in a cell" in done.stderr
 
     path.write_text(cell.format("# /// script\n# dependancies = ['numpy']\n# ///"))
     told = run_kbt(operator, "run", "softmax/broken", "--env", "current").stderr

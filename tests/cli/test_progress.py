@@ -26,7 +26,7 @@ def test_cells_are_numbered_in_the_order_in_which_they_start(capsys: pytest.Capt
     assert capsys.readouterr().err.splitlines() == [
         "3 cells to run",
         f"  [1/3] {A}  running, process 1 of 2",
-        f"  [1/3] {A}  process 1 of 2 ended, the next is after other cells'",
+        f"  [1/3] {A}  process 1 of 2 ended, waiting for other cells",
         f"  [2/3] {B}  running, process 1 of 2",
         f"  [1/3] {A}  running, process 2 of 2",
         f"✓ {A}  2.0 s",

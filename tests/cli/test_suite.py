@@ -80,4 +80,4 @@ def test_a_second_run_runs_nothing_and_prints_json(project: Path) -> None:
     assert [row["Kernel"] for row in report["rows"]] == ["LayerNorm (S=32)", "LayerNorm (S=64)"]
     again = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current", "--full")
     assert "\n0 cells ran," in again.stdout
-    assert "note: --full: no effect where there are no smaller shapes\n" in again.stderr
+    assert "note: --full has no effect where there are no smaller shapes\n" in again.stderr

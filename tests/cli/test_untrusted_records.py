@@ -79,37 +79,27 @@ def test_record_follows_no_link(bare: Path, tmp_path: Path, link: str) -> None:
     assert files_below(outside) == set()
 
 
-def committed(bare: Path, name: str, text: str) -> Path:
-    """Write a file of committed records."""
-    file = bare / "softmax" / "results" / "records" / "test-cpu" / name
-    file.parent.mkdir(parents=True)
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
 @pytest.mark.parametrize(
-    "last", [json.dumps(json.loads(LINE) | {"schema": 2}), LINE[:-30]], ids=["newer", "cut off"]
+    ("text", "line"),
+    [
+        (f"=======\n{LINE}\n", 1),
+        (f"{LINE}\n{json.dumps(json.loads(LINE) | {'schema': 2})}", 2),
+        (f"{LINE}\n{LINE[:-30]}", 2),
+    ],
+    ids=["conflict", "newer", "cut off"],
 )
-def test_record_drops_no_last_line_without_a_line_feed(bare: Path, tmp_path: Path, last: str) -> None:
-    source = tmp_path / "source.jsonl"
-    source.write_text(LINE + "\n", encoding="utf-8")
-    file = committed(bare, "plain.jsonl", f"{LINE}\n{last}")
-
-    done = run_kbt(bare, "record", str(source))
-
-    assert done.returncode == 2
-    assert "plain.jsonl:2: is not a record" in done.stderr
-    assert file.read_text(encoding="utf-8") == f"{LINE}\n{last}"
-
-
-def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path) -> None:
+def test_record_keeps_a_file_with_a_bad_line_as_it_is(
+    bare: Path, tmp_path: Path, text: str, line: int
+) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")
-    file = committed(bare, "another.jsonl", f"=======\n{LINE}\n")
+    file = bare / "softmax" / "results" / "records" / "test-cpu" / "another.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
 
     done = run_kbt(bare, "record", str(source))
 
     assert done.returncode == 2
-    assert "another.jsonl:1: is not a record" in done.stderr
-    assert file.read_text(encoding="utf-8") == f"=======\n{LINE}\n"
+    assert f"another.jsonl:{line}: is not a record" in done.stderr
+    assert file.read_text(encoding="utf-8") == text
     assert file.with_name("plain.jsonl").exists()

@@ -359,7 +359,7 @@ def test_a_missing_package_is_named_before_anything_is_compiled(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
 
-    with pytest.raises(KbtError, match=f"needs the package {package}, which is not installed. Install "):
+    with pytest.raises(KbtError, match=f"the package {package} is not installed. Install "):
         hub.build([str(make_source(tmp_path, build=NOARCH))], output=tmp_path / "builds")
 
     assert not (tmp_path / "builds").exists()

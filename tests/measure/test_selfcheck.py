@@ -226,7 +226,7 @@ def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> Non
     )
 
     assert done.returncode == 2
-    assert "this interpreter has no torch" in done.stderr.splitlines()[-1]
+    assert "torch is not installed in this interpreter" in done.stderr.splitlines()[-1]
 
 
 def test_the_worst_difference_from_ncu_may_be_below_it() -> None:

@@ -41,7 +41,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
     touch(tmp_path, ".git/HEAD")
     (tmp_path / "notes.md").write_text(text)
 
-    with pytest.raises(ProjectError, match=r"is not a project.* `kbt init` makes one"):
+    with pytest.raises(ProjectError, match=r"is not a project.* `kbt init` creates one"):
         find_project(tmp_path)
 
 
@@ -59,21 +59,21 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         ("memory_limit = 'much'", "memory_limit: 'much' is not a size. Expected: A number of bytes"),
         (f"cache_size = '{'9' * 400}GB'", "is not a size"),
         ("artifact_limit = '0'", "artifact_limit: '0' is not a size"),
-        ("memory_limit = [1]", "memory_limit is wrong. Expected: A number of bytes"),
-        ("pass_env = 'HF_TOKEN'", "pass_env is wrong. Expected: A list"),
-        ("raw_html = 'yes'", "raw_html is wrong. Expected: true or false"),
-        ("harness = 'torch'", "harness is wrong"),
-        ("harness = 'kernels-bench-toolsx'", "harness is wrong"),
-        ("harness = 'kernels-bench-tools rm'", "harness is wrong"),
-        ("harness = 3", "harness is wrong"),
-        ("harness = {}", "harness is wrong"),
-        ("harness = { path = '.', git = 'x' }", "harness is wrong"),
-        ("harness = { path = 3 }", "harness is wrong"),
-        ("harness = { pth = '.' }", "harness is wrong"),
-        ("pass_env = ['A=B']", "'A=B' is not a variable's name"),
+        ("memory_limit = [1]", "memory_limit is invalid. Expected: A number of bytes"),
+        ("pass_env = 'HF_TOKEN'", "pass_env is invalid. Expected: A list"),
+        ("raw_html = 'yes'", "raw_html is invalid. Expected: true or false"),
+        ("harness = 'torch'", "harness is invalid"),
+        ("harness = 'kernels-bench-toolsx'", "harness is invalid"),
+        ("harness = 'kernels-bench-tools rm'", "harness is invalid"),
+        ("harness = 3", "harness is invalid"),
+        ("harness = {}", "harness is invalid"),
+        ("harness = { path = '.', git = 'x' }", "harness is invalid"),
+        ("harness = { path = 3 }", "harness is invalid"),
+        ("harness = { pth = '.' }", "harness is invalid"),
+        ("pass_env = ['A=B']", "'A=B' is not a variable name"),
         (
             "repository = 'javascript:alert(1)//'",
-            "repository is wrong. Expected: A URL that begins with https://",
+            "repository is invalid. Expected: A URL that begins with https://",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_project_in_a_folder_of_a_repository_is_found_from_its_top(tmp_path, m
     assert names(tmp_path) == ["notes.md"]
 
     (tmp_path / "notes.md").unlink()
-    with pytest.raises(ProjectError, match="Run it in bench, which is one"):
+    with pytest.raises(ProjectError, match="Run the command in bench, which is one"):
         find_project_of([])
 
 

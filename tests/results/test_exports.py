@@ -12,7 +12,7 @@ from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.imported import hf_payload, scores
 from kernels_bench_tools.results.metrics import LATENCY
-from kernels_bench_tools.results.summary import Comparison, summarize
+from kernels_bench_tools.results.summary import ComparedPoint, summarize
 
 SEED = (
     *("Implementation", "Impl ID", "Workload", "Batch", "Seq Length", "Hidden Dim", "Dtype"),
@@ -98,8 +98,8 @@ def test_a_table_says_that_there_were_too_few_processes_for_a_verdict(count, sai
 
 
 def test_fast_p_is_the_share_of_speed_ups_above_p():
-    results = [Comparison(workload="w", status=Status.OK, speedup=value) for value in (1.0, 1.5, 2.0, 3.0)]
-    results.append(Comparison(workload="w", status=Status.INCORRECT))
+    results = [ComparedPoint(workload="w", status=Status.OK, speedup=value) for value in (1.0, 1.5, 2.0, 3.0)]
+    results.append(ComparedPoint(workload="w", status=Status.INCORRECT))
 
     (score,) = scores([("mine", one) for one in results])
     assert score["fast"] == {"fast_0": 0.8, "fast_1": 0.6, "fast_2": 0.2}
