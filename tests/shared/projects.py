@@ -50,12 +50,23 @@ environment, and looking at tens of thousands takes longer than most cells of te
 
 
 COMMAND = "from kernels_bench_tools.cli import app, main\n"
+PREPARED = f"""{COMMAND}
+from kernels_bench_tools.report import markup, prose, site
+from kernels_bench_tools.report.templates import environment
+from kernels_bench_tools.run.process import memory
+
+app.find_app([])
+for name in environment().list_templates("j2"):
+    environment().get_template(name)  # compiling them takes as long as the rest of a small build
+markup.highlighted("1")
+markup.highlight_styles()
+"""
 
 
 @cache
-def command_server(package: Path) -> ForkServer:
-    """Return the process of this one that has imported all verbs of the command from the package in a folder."""
-    return ForkServer(f"{COMMAND}app.find_app([])", PYTHON, PYTHONPATH=str(package))
+def command_server(path: str) -> ForkServer:
+    """Return the process that has imported all that commands use, where Python looks into these folders."""
+    return ForkServer(PREPARED, PYTHON, PYTHONPATH=path)
 
 
 def run_kbt(
@@ -63,18 +74,10 @@ def run_kbt(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in ``folder`` as a user would, with the packages of this interpreter's environment."""
     environment = os.environ | {"USE_HUB_KERNELS": "0"} | variables
-    if "PYTHONPATH" not in variables:
-        own = folder / "kernels_bench_tools"
-        server = command_server(own.resolve().parent if own.exists() else ROOT)
-        return server.run(folder, f"{COMMAND}main()", *arguments, variables=environment, seconds=timeout)
-    return subprocess.run(
-        [PYTHON, "-m", "kernels_bench_tools", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
+    own = folder / "kernels_bench_tools"
+    path = variables.get("PYTHONPATH") or str(own.resolve().parent if own.exists() else ROOT)
+    return command_server(path).run(
+        folder, f"{COMMAND}main()", *arguments, variables=environment, seconds=timeout
     )
 
 
