@@ -38,7 +38,7 @@ def _import(folder: Path, *arguments: str) -> dict[str, Any]:
 
 def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None:
     write_problems(tmp_path / "problems", LINEAR)
-    for candidates, timeout in ((CANDIDATES, 300), (BROKEN, 15)):
+    for candidates, timeout in ((CANDIDATES, 300), (BROKEN, 30)):
         for name, (_, forward, init) in candidates.items():
             write_candidates(tmp_path / "candidates" / name, LINEAR, forward, init)
         found = _import(tmp_path, "--candidates", "candidates", "--timeout", str(timeout))
