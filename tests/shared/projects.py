@@ -124,7 +124,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def copy_project(destination: Path) -> Path:
+Change = tuple[str, str, str]
+"""A file of ``measure/``, text that it has, and what replaces it."""
+UNDISTURBED: tuple[Change, ...] = (
+    ("timing/cpu.py", "\nMIN_WAITING_SECONDS = 0.01\n", "\nMIN_WAITING_SECONDS = float('inf')\n"),
+    ("timing/measure.py", "CPU_PAUSE_SECONDS = 3, 0.5\n", "CPU_PAUSE_SECONDS = 3, 0.0\n"),
+)
+"""Accepts results that were measured while other tests kept the cores busy."""
+
+
+def copy_project(destination: Path, *changes: Change) -> Path:
     """Copy what a clone of this project holds that a build reads."""
     for name in COPIED:
         source = ROOT / name
@@ -133,22 +142,19 @@ def copy_project(destination: Path) -> Path:
         else:
             destination.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, destination / name)
-    copy_package(destination)
+    copy_package(destination, *changes)
     return destination
 
 
-def copy_package(destination: Path) -> None:
-    """Copy the package, which accepts results that were measured while other tests kept the cores busy."""
+def copy_package(destination: Path, *changes: Change) -> None:
+    """Copy the package, with what ``UNDISTURBED`` and ``changes`` replace in it."""
     package = destination / "kernels_bench_tools"
     shutil.copytree(ROOT / package.name, package, ignore=NO_COPY)
-    for file, given, changed in (
-        ("cpu.py", "\nMIN_WAITING_SECONDS = 0.01\n", "\nMIN_WAITING_SECONDS = float('inf')\n"),
-        ("measure.py", "CPU_PAUSE_SECONDS = 3, 0.5\n", "CPU_PAUSE_SECONDS = 3, 0.0\n"),
-    ):
-        timer = package / "measure/timing" / file
-        text = timer.read_text()
+    for file, given, changed in (*UNDISTURBED, *changes):
+        path = package / "measure" / file
+        text = path.read_text()
         assert given in text
-        timer.write_text(text.replace(given, changed))
+        path.write_text(text.replace(given, changed))
 
 
 def copy_built(built: Path, destination: Path) -> Path:
