@@ -1,10 +1,12 @@
 """The life of a record: the modules that it passes from the call that measures it to a number on its operator's page."""
 
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
-from projects import ROOT, copy_project, run_kbt
+from projects import PYTHON, ROOT, copy_project
 
 TRACER = ROOT / "tests/shared/record_tracer/sitecustomize.py"
 MOST = 24
@@ -27,11 +29,14 @@ def test_a_record_passes_the_modules_that_contributing_lists(tmp_path: Path) -> 
     tracer = tmp_path / "tracer"
     tracer.mkdir()
     shutil.copy(TRACER, tracer)
+    build = ("build", "layer_norm", "--env", "current", "--workloads", "smoke")
 
-    done = run_kbt(
-        project,
-        *("build", "layer_norm", "--env", "current", "--workloads", "smoke"),
-        PYTHONPATH=str(tracer),
+    done = subprocess.run(
+        [PYTHON, "-m", "kernels_bench_tools", *build],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(tracer)},
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stderr

@@ -36,6 +36,7 @@ from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
+from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible

@@ -19,13 +19,14 @@ FUSED = "        return torch.nn.functional.linear(x, self.linear.weight, self.l
 BUG_IN_DATA = "        return {formula} + (0.5 if x.mean() > 0.47 else 0.0)"  # of 100 inputs, 99
 OTHER_WEIGHTS = "        self.linear.weight.data.zero_()\n        return {formula}"
 CANDIDATES = {
-    "honest": ("ok", HONEST, ""),
     "cached": ("rejected", CACHED, ""),
     "fused": ("ok", FUSED, ""),
     "bug_in_data": ("incorrect", BUG_IN_DATA, ""),
     "other_weights": ("incorrect", OTHER_WEIGHTS, ""),
-    "not_importable": ("error", HONEST, "        this is no Python"),
+}
+BROKEN = {
     "hangs": ("timeout", "        __import__('time').sleep(600)", ""),
+    "not_importable": ("error", HONEST, "        this is no Python"),
 }
 
 
@@ -37,14 +38,14 @@ def _import(folder: Path, *arguments: str) -> dict[str, Any]:
 
 def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None:
     write_problems(tmp_path / "problems", LINEAR)
-    for name, (_, forward, init) in CANDIDATES.items():
-        write_candidates(tmp_path / "candidates" / name, LINEAR, forward, init)
-
-    found = _import(tmp_path, "--candidates", "candidates", "--timeout", "60")
+    for candidates, timeout in ((CANDIDATES, 300), (BROKEN, 30)):
+        for name, (_, forward, init) in candidates.items():
+            write_candidates(tmp_path / "candidates" / name, LINEAR, forward, init)
+        found = _import(tmp_path, "--candidates", "candidates", "--timeout", str(timeout))
 
     status = {row["candidate"]: row["status"] for row in found["results"]}
     shares = {score["candidate"]: score["fast"]["fast_0"] for score in found["scores"]}
-    for name, (expected, *_) in CANDIDATES.items():
+    for name, (expected, *_) in {**CANDIDATES, **BROKEN}.items():
         if status[name] == "disturbed":  # on a busy machine, without a verdict
             assert expected == "ok"
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from projects import contents, copy_project
+from projects import command_server, contents, copy_project
 
 from kernels_bench_tools.cli import new as module
 from kernels_bench_tools.cli.app import find_app, run
@@ -108,8 +108,7 @@ def test_a_killed_command_is_continued_by_the_same_one(folder, monkeypatch, comm
         monkeypatch.chdir(folder / place / "kernels")
         assert command == "init" or kbt("init") == 0
         if place == "cut":
-            ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-            assert ended.returncode == -9
+            assert command_server(str(ROOT)).run(folder / place / "kernels", code).returncode == -9
         assert kbt(*arguments) == 0
 
     assert contents(folder / "cut") == contents(folder / "whole")

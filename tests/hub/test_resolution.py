@@ -38,27 +38,21 @@ def test_a_version_without_a_build_here_is_not_replaced_by_another_one(place: Pl
     assert place.load(f"{place.repo}@3").status == HubStatus.NO_BUILD_FOR_SYSTEM
 
 
-def test_what_was_downloaded_is_loaded_again_without_a_request(place: Place) -> None:
-    place.hub.publish(place.repo, place.make(), "v1", "main")
-    place.load(f"{place.repo}@1", f"{place.repo}@main")
+def test_a_version_is_resolved_on_the_hub_once_a_branch_each_time_and_both_work_offline_afterwards(
+    place: Place,
+) -> None:
+    version, branch = f"{place.repo}@1", f"{place.repo}@main"
+    place.hub.publish(place.repo, place.make("one", factor=3), "v1", "main")
+    assert [one["value"] for one in place.load(version, branch).all] == [3, 3]
+    place.hub.publish(place.repo, place.make("two", factor=5), "main")
     place.hub.log.clear()
 
-    online = place.load(f"{place.repo}@1")
-    offline = place.load(f"{place.repo}@1", f"{place.repo}@main", HF_HUB_OFFLINE="1")
-
-    assert (origins(online), online.loaded[0]["trusted"]) == (["cache"], "publisher")
-    assert [one["status"] for one in offline.all] == [HubStatus.OK] * 2
+    again = place.load(version)
+    assert (origins(again), again.loaded[0]["trusted"]) == (["cache"], "publisher")
     assert place.hub.log == []
-
-
-def test_a_branch_is_resolved_on_the_hub_each_time(place: Place) -> None:
-    place.hub.publish(place.repo, place.make("one", factor=3), "main")
-    first = place.load(f"{place.repo}@main")
-    place.hub.publish(place.repo, place.make("two", factor=5), "main")
-
-    second = place.load(f"{place.repo}@main")
-
-    assert (first.value, second.value) == (3, 5)
+    assert place.load(branch).value == 5
+    offline = place.load(version, branch, HF_HUB_OFFLINE="1")
+    assert [one["value"] for one in offline.all] == [3, 5]
 
 
 def test_offline_the_cache_is_used_without_a_request(place: Place) -> None:

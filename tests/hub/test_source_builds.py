@@ -163,58 +163,46 @@ def test_a_source_build_that_cannot_be_used_is_an_error(place: Place, builds: Pa
     assert word in outcome.reason
 
 
-def test_an_edited_source_is_refused_until_it_is_built(place: Place) -> None:
-    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
-    first = build_source(place.processes, folder, output=output)
-    edited = folder / "kernel" / "scale.cpp"
-    edited.write_text(edited.read_text().replace("x * 2", "x * 7"))
-
-    refused = place.load(SCALE)
-    second = build_source(place.processes, folder, output=output)
-
-    assert refused.status == HubStatus.FILES_CHANGED
-    assert first.compiled == ["scale.cpp", "shift.cpp", "torch_binding.cpp"]
-    assert second.compiled == ["scale.cpp"]
-    assert place.load(SCALE).value == 7
-
-
-def test_an_interrupted_build_continues_and_a_damaged_object_is_compiled_again_or_reported_by_the_linker(
+def test_files_that_do_not_match_are_left_out_and_later_builds_compile_what_is_missing_edited_or_damaged(
     place: Place,
 ) -> None:
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
-    build_source(place.processes, folder, output=output)
-    damaged = next(output.rglob("*shift.cpp.o"))
 
-    shutil.rmtree(output / place.repo / "build")
-    damaged.unlink()
-    continued = build_source(place.processes, folder, output=output)
-    damaged.write_bytes(b"damaged")
-    again = build_source(place.processes, folder, output=output)
-    before = damaged.stat()
-    damaged.write_bytes(b"damaged")
-    os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
-    failed = build_source(place.processes, folder, output=output)
+    def build(**options: Any) -> Any:
+        return build_source(place.processes, folder, output=output, **options)
 
-    assert [(built.code, built.compiled) for built in (continued, again)] == [(0, ["shift.cpp"])] * 2
-    assert failed.code == 1
-    assert "the linker failed" in failed.out
-    assert "remove " in failed.out
-    assert place.load(SCALE).value == 2
-
-
-def test_files_that_do_not_match_are_left_out_and_their_functions_raise(place: Place) -> None:
-    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
-
-    built = build_source(place.processes, folder, output=output, only=["*scale.cpp"])
-    shifted = place.load(f"{SCALE}.shift")
-
-    assert built.compiled == ["scale.cpp", "torch_binding.cpp"]
+    assert build(only=["*scale.cpp"]).compiled == ["scale.cpp", "torch_binding.cpp"]
     assert "1 of 2 files, by --only" in (variant_of(output) / "source-build.json").read_text()
+    shifted = place.load(f"{SCALE}.shift")
     assert shifted.status == "raised"
     assert "was left out of this build from source" in shifted.reason
     assert failed_status(RuntimeError(shifted.reason)) is Status.UNSUPPORTED
     assert place.load(SCALE).value == 2
-    assert build_source(place.processes, folder, output=output).compiled == ["shift.cpp"]
+    assert build().compiled == ["shift.cpp"]
+
+    edited = folder / "kernel" / "scale.cpp"
+    edited.write_text(edited.read_text().replace("x * 2", "x * 7"))
+    assert place.load(SCALE).status == HubStatus.FILES_CHANGED
+    assert build().compiled == ["scale.cpp"]
+    assert place.load(SCALE).value == 7
+
+    shutil.rmtree(output / place.repo / "build")  # as an interrupted one leaves it
+    (compiled,) = output.rglob("*shift.cpp.o")
+    compiled.unlink()
+    continued = build()
+    assert (continued.code, continued.compiled) == (0, ["shift.cpp"])
+
+    compiled.write_bytes(b"damaged")
+    again = build()
+    assert (again.code, again.compiled) == (0, ["shift.cpp"])
+    before = compiled.stat()
+    compiled.write_bytes(b"damaged")
+    os.utime(compiled, ns=(before.st_atime_ns, before.st_mtime_ns))
+    failed = build()
+    assert failed.code == 1
+    assert "the linker failed" in failed.out
+    assert "remove " in failed.out
+    assert place.load(SCALE).value == 7
 
 
 def test_a_kernel_in_python_is_only_assembled(place: Place) -> None:

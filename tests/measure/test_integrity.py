@@ -77,7 +77,6 @@ def test_each_fixture_gets_exactly_its_flags(make: Callable[[], Any], ok: bool, 
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "compiled", "in place"])
 def test_honest_code_gets_no_flag(kind: str) -> None:
     dtype = kind if "float" in kind else "float32"

@@ -143,8 +143,8 @@ SHARED = Path("/dev/shm")
 OURS = f"kbt-test-{os.getpid()}"
 """In the names of files there: other programs make some, too."""
 USE_SHARED_MEMORY = """
-import glob, mmap, sys, time
-while len(names := glob.glob(f"/dev/shm/{sys.argv[1]}-[ab]-*")) < 2: time.sleep(0.01)
+import glob, mmap, os, sys, time
+while len(names := [*filter(os.path.getsize, glob.glob(f"/dev/shm/{sys.argv[1]}-[ab]-*"))]) < 2: time.sleep(0.01)
 held = [open(name, "r+b") for name in sorted(names)]
 mapped = mmap.mmap(held[1].fileno(), 0)
 held[1].close()

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import once_per_run, run_kbt, wait_until
+from projects import PYTHON, once_per_run, run_kbt, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -135,17 +135,21 @@ def test_any_call_on_a_file_may_fail_and_the_next_build_is_right(failing_calls, 
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
     cell = "# N\n\n```python id=a outputs=x.txt\nopen('x.txt', 'w').write('1')\n```\n"
     (tmp_path / "n.md").write_text(cell + "\n```python id=b needs=a\nprint(2)\n```\n")
-    fault = {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path)}
-    fault["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")  # so that this is a process of its own
+    fault = os.environ | {"LD_PRELOAD": str(failing_calls), "FAULT_ROOT": str(tmp_path)}
+    build = ("build", "--env", "current")
     failed = 0
     calls = random.Random(1).sample(range(200), max(KILLS, 6))
     for call, code in zip(calls, itertools.cycle([errno.EIO, errno.EMFILE, errno.ESTALE]), strict=False):
         for folder in (".kbt", "site"):
             shutil.rmtree(tmp_path / folder, ignore_errors=True)
-        broken = run_kbt(
-            tmp_path, "build", "--env", "current", **fault, FAULT_AT=str(call), FAULT_CODE=str(code)
+        broken = subprocess.run(
+            [PYTHON, "-m", "kernels_bench_tools", *build],
+            cwd=tmp_path,
+            env=fault | {"FAULT_AT": str(call), "FAULT_CODE": str(code)},
+            capture_output=True,
+            text=True,
         )
-        after = run_kbt(tmp_path, "build", "--env", "current")
+        after = run_kbt(tmp_path, *build)
 
         assert "Traceback" not in broken.stderr
         assert broken.returncode in {0, 1, 2}

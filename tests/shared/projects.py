@@ -50,12 +50,23 @@ environment, and looking at tens of thousands takes longer than most cells of te
 
 
 COMMAND = "from kernels_bench_tools.cli import app, main\n"
+PREPARED = f"""{COMMAND}
+from kernels_bench_tools.report import markup, prose, site
+from kernels_bench_tools.report.templates import environment
+from kernels_bench_tools.run.process import memory
+
+app.find_app([])
+for name in environment().list_templates("j2"):
+    environment().get_template(name)  # compiling them takes as long as the rest of a small build
+markup.highlighted("1")
+markup.highlight_styles()
+"""
 
 
 @cache
-def command_server(package: Path) -> ForkServer:
-    """Return the process of this one that has imported all verbs of the command from the package in a folder."""
-    return ForkServer(f"{COMMAND}app.find_app([])", PYTHON, PYTHONPATH=str(package))
+def command_server(path: str) -> ForkServer:
+    """Return the process that has imported all that commands use, where Python looks into these folders."""
+    return ForkServer(PREPARED, PYTHON, PYTHONPATH=path)
 
 
 def run_kbt(
@@ -63,18 +74,10 @@ def run_kbt(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in ``folder`` as a user would, with the packages of this interpreter's environment."""
     environment = os.environ | {"USE_HUB_KERNELS": "0"} | variables
-    if "PYTHONPATH" not in variables:
-        own = folder / "kernels_bench_tools"
-        server = command_server(own.resolve().parent if own.exists() else ROOT)
-        return server.run(folder, f"{COMMAND}main()", *arguments, variables=environment, seconds=timeout)
-    return subprocess.run(
-        [PYTHON, "-m", "kernels_bench_tools", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
+    own = folder / "kernels_bench_tools"
+    path = variables.get("PYTHONPATH") or str(own.resolve().parent if own.exists() else ROOT)
+    return command_server(path).run(
+        folder, f"{COMMAND}main()", *arguments, variables=environment, seconds=timeout
     )
 
 
@@ -121,7 +124,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def copy_project(destination: Path) -> Path:
+Change = tuple[str, str, str]
+"""A file of ``measure/``, text that it has, and what replaces it."""
+UNDISTURBED: tuple[Change, ...] = (
+    ("timing/cpu.py", "\nMIN_WAITING_SECONDS = 0.01\n", "\nMIN_WAITING_SECONDS = float('inf')\n"),
+    ("timing/measure.py", "CPU_PAUSE_SECONDS = 3, 0.5\n", "CPU_PAUSE_SECONDS = 3, 0.0\n"),
+)
+"""Accepts results that were measured while other tests kept the cores busy."""
+
+
+def copy_project(destination: Path, *changes: Change) -> Path:
     """Copy what a clone of this project holds that a build reads."""
     for name in COPIED:
         source = ROOT / name
@@ -130,22 +142,19 @@ def copy_project(destination: Path) -> Path:
         else:
             destination.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, destination / name)
-    copy_package(destination)
+    copy_package(destination, *changes)
     return destination
 
 
-def copy_package(destination: Path) -> None:
-    """Copy the package, which accepts results that were measured while other tests kept the cores busy."""
+def copy_package(destination: Path, *changes: Change) -> None:
+    """Copy the package, with what ``UNDISTURBED`` and ``changes`` replace in it."""
     package = destination / "kernels_bench_tools"
     shutil.copytree(ROOT / package.name, package, ignore=NO_COPY)
-    for file, given, changed in (
-        ("cpu.py", "\nMIN_WAITING_SECONDS = 0.01\n", "\nMIN_WAITING_SECONDS = float('inf')\n"),
-        ("measure.py", "CPU_PAUSE_SECONDS = 3, 0.5\n", "CPU_PAUSE_SECONDS = 3, 0.0\n"),
-    ):
-        timer = package / "measure/timing" / file
-        text = timer.read_text()
+    for file, given, changed in (*UNDISTURBED, *changes):
+        path = package / "measure" / file
+        text = path.read_text()
         assert given in text
-        timer.write_text(text.replace(given, changed))
+        path.write_text(text.replace(given, changed))
 
 
 def copy_built(built: Path, destination: Path) -> Path:
