@@ -113,7 +113,7 @@ def test_each_solution_gets_the_trace_that_it_deserves_and_what_cannot_be_loaded
         assert (line["definition"], line["workload"]) == (DEFINITION["name"], WORKLOAD)
         assert ("performance" in evaluation) == (evaluation["status"] == "PASSED")
         assert ("correctness" in evaluation) == (evaluation["status"] in {"PASSED", "INCORRECT_NUMERICAL"})
-    assert "inputs modified" in found["changes_inputs"]["evaluation"]["log"]
+    assert "changed its inputs" in found["changes_inputs"]["evaluation"]["log"]
     assert "own words" in found["raises"]["evaluation"]["log"]
     assert (rows["in_cuda"]["status"], rows["broken"]["status"]) == ("unsupported", "invalid")
     assert (rows["../outside"]["status"], rows["of_nothing"]["status"]) == ("invalid", "invalid")

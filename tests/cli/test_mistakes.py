@@ -77,7 +77,7 @@ def written(project: Path) -> dict[str, bytes]:
         ("build --memory-limit 10", "--memory-limit: ", "too little"),
         ("build --memory-limit lots", "--memory-limit: ", "is not a size"),
         ("build --pass-env A=B", "--pass-env: ", "is not a variable name"),
-        ("build --workloads smoke,larg", "--workloads larg: ", "is a workload set of none of the operators"),
+        ("build --workloads smoke,larg", "--workloads larg: ", "no operator has this workload set"),
         (
             "build --workloads random:9:1:cpu+larg",
             "--workloads larg: ",

@@ -49,7 +49,7 @@ def test_a_cell_that_measures_is_not_run_again_by_an_import(workspace):
     bench = ("id=bench outputs=x.jsonl", f"open('x.jsonl', 'w').write({json.dumps(RECORD)!r})\nVALUE = 1")
     reason = printed(workspace, notebook(bench, ("id=use needs=bench", "from bench import VALUE")))
 
-    assert reason.startswith("ImportError: the cell bench measures")
+    assert reason.startswith("ImportError: cell bench runs a benchmark")
 
 
 def test_a_change_of_an_imported_cell_runs_the_cell_again(workspace):

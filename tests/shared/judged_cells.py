@@ -142,7 +142,7 @@ ATTACKS = {
         "of the device",
         Status.INVALID,
     ),
-    "another_name": failed("write(impl='torch_layer_norm')", "of the implementation", Status.INVALID),
+    "another_name": failed("write(impl='torch_layer_norm')", "of implementation", Status.INVALID),
     "baselines_name": wrong("attacked()\non_smoke(garbage, impl_name='torch_layer_norm')"),
     "another_context": wrong("change_context(implementation='torch_layer_norm')\non_smoke(garbage)"),
     "without_the_judge": unjudged("change_context(judge='')\non_smoke(right)"),
