@@ -47,7 +47,8 @@ def in_a_checkout(record: Record) -> Record:
     )
     # Timers note a thread that waited for a core, as it does when other tests run.
     tags = {name: value for name, value in record.tags.items() if name != "timer_note"}
-    return msgspec.structs.replace(record, provenance=provenance, tags=tags)
+    environment = msgspec.structs.replace(record.env, triton="", kernels="")
+    return msgspec.structs.replace(record, provenance=provenance, tags=tags, env=environment, flags=[])
 
 
 def test_a_committed_record_is_small(measured: Record) -> None:
