@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -62,30 +63,47 @@ def cpu_device() -> Device:
 
 @cache
 def current_device() -> Device:
-    """Return the device that a build on this machine measures: the first visible CUDA GPU, else the CPU.
+    """Return the device that a build on this machine measures: the first visible CUDA GPU, else the CPU."""
+    gpus = visible_gpus()
+    return _gpu_device(gpus[0]) or cpu_device() if gpus else cpu_device()
 
-    As in CUDA, an empty ``CUDA_VISIBLE_DEVICES`` hides all GPUs.
-    """
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that CUDA can use, by their names in ``CUDA_VISIBLE_DEVICES``, which an empty one hides."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible in {"", "-1"}:
-        return cpu_device()
-    gpu = visible.split(",")[0].strip() if visible else ""
+    if visible is None:
+        listed = filter(None, map(_LISTED_GPU.match, ask_smi("-L").splitlines()))
+        return [gpu["index"] for gpu in listed if gpu["index"]] or ["0"]
+    return [*takewhile(lambda name: name not in {"", "-1"}, map(str.strip, visible.split(",")))]
+
+
+def gpus_alike() -> list[str]:
+    """Return the visible GPUs of the model of the first; only that one among instances (MIG), which share their GPU."""
+    visible = visible_gpus()
+    if any(name.startswith("MIG-") for name in visible):
+        return visible[:1]
+    return [name for name in visible if _gpu_device(name) == current_device()]
+
+
+@cache
+def _gpu_device(gpu: str) -> Device | None:
+    """Return a GPU, given its name in ``CUDA_VISIBLE_DEVICES``; None if it does not exist."""
     gpu = _find_gpu(gpu) or gpu if gpu.startswith("GPU-") else gpu  # nvidia-smi takes whole UUIDs only
     driver, name = query_gpu("driver_version,name", gpu) or ("", "")
-    return cuda_device(name, driver) if names_a_gpu(name) else cpu_device()
+    return cuda_device(name, driver) if names_a_gpu(name) else None
 
 
-def hardware_id(device: Device) -> str:
-    """Return the UUID of the GPU that is measured, however ``CUDA_VISIBLE_DEVICES`` names it, or the host of the CPU.
+def hardware_id(device: Device, gpu: str = "") -> str:
+    """Return the UUID of a GPU, however ``CUDA_VISIBLE_DEVICES`` names it, or the host of the CPU.
 
-    An instance (MIG) counts as its GPU: clocks and power are shared. A GPU that nvidia-smi does not list is the host's
-    with this index.
+    ``gpu`` is the first visible one by default. An instance (MIG) counts as its GPU: clocks and power are shared. A GPU
+    that nvidia-smi does not list is the host's with this index.
     """
     if device.kind != "cuda":
         return f"{platform.node()} {device.kind}"
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    visible = str(int(visible)) if visible.isdecimal() else visible
-    return _find_gpu(visible) or f"{platform.node()} {device.slug} {visible}"
+    gpu = gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    gpu = str(int(gpu)) if gpu.isdecimal() else gpu
+    return _find_gpu(gpu) or f"{platform.node()} {device.slug} {gpu}"
 
 
 def query_gpu(fields: str, gpu: str = "") -> list[str]:

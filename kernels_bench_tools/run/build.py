@@ -21,7 +21,7 @@ from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_targets
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, is_credential
 from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun, ProjectInfo, Prose
-from kernels_bench_tools.records.device import current_device
+from kernels_bench_tools.records.device import current_device, gpus_alike
 from kernels_bench_tools.records.model import DERIVED, model_files
 from kernels_bench_tools.records.request import DRAWN_SET, FORWARD, Request
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
@@ -37,6 +37,8 @@ from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.words import did_you_mean
 
+CORES_PER_GPU = 8
+"""A machine with fewer measures on one GPU only: sessions beside each other, and what runs beside them, would wait for cores."""
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
@@ -68,7 +70,9 @@ def build(
             survey, cells, rerun = _select(project, targets, options)
         executor: Executor
         if options.executor is None:
-            executor = LocalExecutor(project, current_device(), environment, options.jobs, progress)
+            executor = LocalExecutor(
+                project, current_device(), environment, options.jobs, progress, gpus=several_gpus()
+            )
         else:
             executor = options.executor(project, options.environment, progress)
         stack.callback(executor.close)
@@ -106,6 +110,12 @@ def build(
         if cache.grew:
             cache.prune(project.cache_size)
         return run
+
+
+def several_gpus() -> Sequence[str]:
+    """Return the GPUs of this machine that measure beside each other, as ``CUDA_VISIBLE_DEVICES`` names them, or none."""
+    gpus = gpus_alike()
+    return gpus if len(gpus) > 1 and CORES_PER_GPU * len(gpus) <= (os.cpu_count() or 1) else ()
 
 
 def _policy(policy: CellPolicy, options: BuildOptions, progress: Progress) -> CellPolicy:

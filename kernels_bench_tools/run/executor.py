@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from secrets import token_hex
 from typing import Protocol
 
@@ -40,6 +42,7 @@ from kernels_bench_tools.run.environment.variables import (
     cache_folder,
     compiler_caches,
     forwarded_variables,
+    only_gpu,
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Logs, hide_paths, public
@@ -88,13 +91,11 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """This machine: one device, and nothing runs beside a measurement.
+    """This machine: its first device, beside which nothing runs, or several ``gpus``, each with one session at a time.
 
-    On a worker of a cluster, ``hidden`` are the folders whose paths are replaced in logs, ``variables`` are those of
+    GPUs are named as in ``CUDA_VISIBLE_DEVICES``. On a worker of a cluster, ``hidden`` are the folders whose paths are replaced in logs, ``variables`` are those of
     the client that replace the worker's, and ``wait_progress`` receives the note that the device is in use.
     """
-
-    sessions = 0
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class LocalExecutor:
         jobs: int,
         progress: Progress,
         *,
+        gpus: Sequence[str] = (),
         hidden: Mapping[Path, str] | None = None,
         variables: dict[str, str] | None = None,
         wait_progress: Progress | None = None,
@@ -112,6 +114,11 @@ class LocalExecutor:
         self.environment = environment.name
         self.identity = environment.identity()
         self.jobs = jobs
+        self.sessions = len(gpus)
+        self._gpus = gpus or ("",)
+        self._free = SimpleQueue[str]()
+        for gpu in self._gpus:
+            self._free.put(gpu)
         self._processes = Processes()
         self._project = project
         self._hidden = {project.root: ""} if hidden is None else hidden
@@ -154,7 +161,8 @@ class LocalExecutor:
         if prepared.python and any(calls_harness(node.cell) for node in nodes):
             # Now, so that nothing is installed beside a measurement.
             with suppress(OSError):  # is told to the cell
-                self._judges.find(prepared.python)
+                for gpu in self._gpus:
+                    self._judges.find(prepared.python, gpu)
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
@@ -186,12 +194,16 @@ class LocalExecutor:
             return replace(prepared, reason=made.reason, unsolvable=made.unsolvable)
 
     def measure(self, session: Session) -> None:
-        """Run a session while holding this machine's device among all builds of this user."""
-        with device_lock(self.device, self._project, self._wait_progress, self._stopped.is_set):
-            session.run(self.run)
+        """Run a session while holding its device among all builds of this user."""
+        gpu = self._free.get()
+        try:
+            with device_lock(self.device, gpu, self._project, self._wait_progress, self._stopped.is_set):
+                session.run(partial(self.run, gpu=gpu))
+        finally:
+            self._free.put(gpu)
 
-    def run(self, task: CellTask) -> StoredResult:
-        """Run one process of a cell in an empty folder."""
+    def run(self, task: CellTask, gpu: str = "") -> StoredResult:
+        """Run one process of a cell in an empty folder, on this GPU."""
         try:
             task.draft.make()
             prepared = self._renew(task)
@@ -201,7 +213,7 @@ class LocalExecutor:
             if changed := task.changed_input(False):
                 return task.outdated_result(f"{changed} since this build began")
             with temporary_folder(reaper().folder) as folder:
-                result = self._run_process(task, prepared.python, folder)
+                result = self._run_process(task, prepared.python, folder, gpu)
             changed = task.changed_input(True)
             if self._processes.slowed() > slowed:
                 changed = changed or "the CPU affinity or the priority of kbt was changed"
@@ -224,17 +236,17 @@ class LocalExecutor:
             failure = Failure(type=type(error).__name__, msg=public(str(error), self._hidden))
             return task.result(Status.ERROR, failure, transient=True)
 
-    def _run_process(self, task: CellTask, python: str, folder: Path) -> StoredResult:
+    def _run_process(self, task: CellTask, python: str, folder: Path, gpu: str) -> StoredResult:
         """Run the process of a cell in ``folder``, after a crash again for the workloads that are left; keep its files."""
         # Effects are relative: both sides are measured by the cell.
         judged = calls_harness(task.cell) and task.context.request.effect is None
-        judge = self._judges.find(python) if judged else None
+        judge = self._judges.find(python, gpu) if judged else None
         if judged and judge is None:
             self._progress.note(f"{task.node.name}: {NOT_JUDGED}")
         on_cpu = judge is not None and self.device.kind == "cpu"
         job = Job(context=task.context, device=self._torch_device, token=token_hex())
         process = JudgedProcess(task.turn, judge, job, on_cpu=on_cpu)
-        start = self._start(task, python, folder, judge)
+        start = self._start(task, python, folder, judge, gpu)
         limits = Limits(task.timeout, task.policy.memory_limit)
         scripts = self._project.relative(task.script.parent)
         hidden = {start.folder: "", folder / _HOME: "~", folder / _SCRIPTS: scripts, **self._hidden}
@@ -264,7 +276,7 @@ class LocalExecutor:
             mark_unjudged(artifacts, written.files, task.context.process)
         return process_result(task, end, ended, collected, transient=transient, note=self._progress.note)
 
-    def _start(self, task: CellTask, python: str, folder: Path, judge: Judge | None) -> Start:
+    def _start(self, task: CellTask, python: str, folder: Path, judge: Judge | None, gpu: str) -> Start:
         """Write what the process of a cell reads into ``folder``; return what it is started with."""
         work, home, compiled = folder / "work", folder / _HOME, folder
         work.mkdir()
@@ -285,6 +297,7 @@ class LocalExecutor:
             variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
         variables |= compiler_caches(os.environ, compiled)
         variables |= {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
+        variables |= only_gpu(gpu)
         inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
         return Start(
             command=[python, *(STARTER if judge else ()), str(script)],

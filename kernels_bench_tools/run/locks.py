@@ -56,13 +56,13 @@ def remove_state(project: Project) -> None:
 
 
 def device_lock(
-    device: Device, project: Project, progress: Progress, stopped: Callable[[], bool]
+    device: Device, gpu: str, project: Project, progress: Progress, stopped: Callable[[], bool]
 ) -> AbstractContextManager[bool]:
-    """Let one session at a time measure on a device, among all builds of this user.
+    """Let one session at a time measure on a device, among all builds of this user; ``gpu`` as of :func:`.hardware_id`.
 
     If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
-    path = cache_folder("locks") / f"{slugify(hardware_id(device))}.lock"
+    path = cache_folder("locks") / f"{slugify(hardware_id(device, gpu))}.lock"
     return _held(path, project, f"another build is measuring on {device.slug}", progress, stopped)
 
 

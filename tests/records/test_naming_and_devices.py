@@ -4,6 +4,7 @@ import pytest
 
 from kernels_bench_tools.records.device import (
     _cpu_model,
+    _gpu_device,
     cpu_device,
     cuda_device,
     current_device,
@@ -77,6 +78,7 @@ def show(monkeypatch: pytest.MonkeyPatch, visible: str | None) -> None:
 def test_the_device_is_the_cpu_if_all_gpus_are_hidden(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(visible: str | None) -> tuple[str, str]:
         show(monkeypatch, visible)
+        _gpu_device.cache_clear()
         device = current_device.__wrapped__()  # not the one of this process
         return device.slug, device.driver
 

@@ -212,10 +212,10 @@ def test_a_build_waits_until_the_device_is_free(workspace):
         def note(self, text):
             order.append(text)
 
-    with device_lock(current_device(), workspace.project, Recorder(), lambda: False):
+    with device_lock(current_device(), "", workspace.project, Recorder(), lambda: False):
 
         def measure():
-            with device_lock(current_device(), workspace.project, Recorder(), lambda: False):
+            with device_lock(current_device(), "", workspace.project, Recorder(), lambda: False):
                 order.append("measured")
 
         thread = threading.Thread(target=measure)

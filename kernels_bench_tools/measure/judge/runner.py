@@ -20,7 +20,7 @@ from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths, isolated_command
 from kernels_bench_tools.run.environment.base import CellEnvironment, write_script
 from kernels_bench_tools.run.environment.installed import find_packages
-from kernels_bench_tools.run.environment.variables import cache_folder, compiler_caches
+from kernels_bench_tools.run.environment.variables import cache_folder, compiler_caches, only_gpu
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
 from kernels_bench_tools.run.process.run import Processes, scheduling
 
@@ -163,15 +163,15 @@ class Judge:
 
 
 class Judges:
-    """The processes that judge the cells of a build: one for each torch."""
+    """The processes that judge the cells of a build: one for each torch and GPU."""
 
     def __init__(self, environment: CellEnvironment, processes: Processes) -> None:
         self._environment, self._processes = environment, processes
-        self._judges: dict[str, Judge] = {}
+        self._judges: dict[tuple[str, str], Judge] = {}
         self._lock = threading.Lock()
 
-    def find(self, python: str) -> Judge | None:
-        """Return the process that judges cells of an environment, ready for them; ``OSError`` if that is not possible.
+    def find(self, python: str, gpu: str = "") -> Judge | None:
+        """Return the process that judges cells of an environment on a GPU, ready for them; ``OSError`` if that is not possible.
 
         None if it has no torch, or another version of this package. The process has an environment of its own, with no
         package that a header names.
@@ -185,14 +185,14 @@ class Judges:
         if not paths:
             return None
         with self._lock:
-            if script not in self._judges:
+            if (script, gpu) not in self._judges:
                 folder = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
                 if script:
                     python, site = self._prepared(script, folder / "environment")
                     paths.insert(0, str(site))
-                variables = self._environment.variables(folder) | compiler_caches({}, folder)
-                self._judges[script] = Judge(python, paths, variables, folder)
-            return self._judges[script]
+                variables = self._environment.variables(folder) | compiler_caches({}, folder) | only_gpu(gpu)
+                self._judges[script, gpu] = Judge(python, paths, variables, folder)
+            return self._judges[script, gpu]
 
     def _prepared(self, script: str, log: Path) -> tuple[str, Path]:
         """Make the environment of a script; return its Python and the folder of its packages."""

@@ -70,6 +70,11 @@ def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def only_gpu(gpu: str) -> dict[str, str]:
+    """Return the variable that hides all other GPUs; none for the first visible one."""
+    return {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+
+
 def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables in the keys of cells: on a worker of a cluster they are the client's, also where unset."""
     own = {name: environ[name] for name in ("USE_HUB_KERNELS", "UVNOTE_PLATFORM") if name in environ}
