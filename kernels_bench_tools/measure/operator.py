@@ -22,15 +22,13 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.hub import LEFT_OUT
 from kernels_bench_tools.records.model import DERIVED, model_files, read_model_tasks
 from kernels_bench_tools.records.record import Failure, Flag, Status, Work
-from kernels_bench_tools.records.request import RANDOM
+from kernels_bench_tools.records.request import RANDOM, USUAL_SETS
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text.words import did_you_mean
 
 Inputs = tuple[Any, ...]
 """The positional arguments of an implementation: tensors first, then any other values."""
 
-ACCELERATOR_SETS = ("default", "large", "decode")
-CPU_SETS = ("cpu",)
 _DEVICE_ERRORS: Any = getattr(torch, "AcceleratorError", ())  # of torch 2.8 and later
 
 Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -285,7 +283,7 @@ class Operator:
 
     def default_sets(self, device: str) -> str:
         """Return the default workload sets of a kind of device, comma-separated."""
-        return self.own_sets(CPU_SETS if device == "cpu" else ACCELERATOR_SETS)
+        return self.own_sets(USUAL_SETS["cpu" if device == "cpu" else "cuda"])
 
     def own_sets(self, names: Iterable[str]) -> str:
         """Return those of the workload sets that this operator has, comma-separated: a build names those of several."""

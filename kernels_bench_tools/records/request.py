@@ -26,6 +26,8 @@ DRAWN_SET = re.compile(rf"{RANDOM}([1-9][0-9]{{0,3}}):([0-9]{{1,9}})(?::([\w.+-]
 """``random:COUNT:SEED``, or with ``:SETS``: from 1 to 9999 shapes."""
 MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass or both."""
+USUAL_SETS = {"cuda": ("default", "large", "decode"), "cpu": ("cpu",)}
+"""Workload sets that are measured by default, by the kind of the device."""
 
 
 class OtherCell(msgspec.Struct, frozen=True):
@@ -69,6 +71,10 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Whether calls are also timed without pauses."""
     effect: EffectRequest | None = None
     """The model in which implementations are measured, instead of the operators' workloads."""
+
+    def sets(self, kind: str) -> list[str]:
+        """Return the names of the workload sets on a kind of device."""
+        return [name.strip() for name in self.workloads.split(",")] if self.workloads else [*USUAL_SETS[kind]]
 
 
 USUAL_REQUEST = Request()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records.request import DRAWN_SET, USUAL_REQUEST, Request
@@ -41,6 +42,10 @@ class BuildOptions:
     """One process is enough for cells that have no results of the default number of processes."""
     measure: bool = True
     """Run cells that measure; otherwise the report has committed records and what was measured before."""
+    planned: Mapping[str, float] | None = None
+    """Operators that are measured, in this order, with the seconds that each is expected to take; None for all."""
+    seconds: float = inf
+    """Time for sessions: an operator that is not expected to be finished in it is not measured."""
     retry_failed: bool = False
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
@@ -126,6 +127,9 @@ class Execution:
     _prepared: dict[CellName, Prepared] = field(default_factory=dict, init=False)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict, init=False)
     _running_sessions: dict[Future[None], Session] = field(default_factory=dict, init=False)
+    _began: float = field(default_factory=time.monotonic, init=False)
+    _paces: list[float] = field(default_factory=list, init=False)
+    """Of each planned operator that was measured: its seconds, relative to what was expected."""
 
     @property
     def graph(self) -> Graph:
@@ -149,8 +153,9 @@ class Execution:
             state = self.fingerprints.project.state
             if notice := torch_notice((node.cell for node in nodes), state, os.environ):
                 self.progress.note(notice)
-        expected = expected_seconds(nodes, self.cache.last, self._process_counts[-1])
-        self.progress.build_started({str(name): seconds for name, seconds in expected.items()})
+        expected = expected_seconds(nodes, self.cache.last, self._process_counts[-1], self.options.planned)
+        at_once = max(1, self.executor.sessions)
+        self.progress.build_started({str(name): seconds / at_once for name, seconds in expected.items()})
         measures = any(node.cell.measures for node in nodes)
         if not measures or sum(expected.values()) < LONG_SECONDS:
             self.publication.show = None
@@ -198,9 +203,10 @@ class Execution:
         if known and (unmet or name not in self._rerun):
             self._settle(name, known)
             return True
-        if node.cell.measures and not self.options.measure and not unmet:
-            absent = self._without_result(name, Status.ABSENT, Status.ABSENT.meaning)
-            self.results.standing[name] = self.cache.last(name) or absent
+        planned = self.options.planned
+        measured = self.options.measure and (planned is None or _group(node) in planned)
+        if node.cell.measures and not measured and not unmet:
+            self._leave(name)
             return True
         prepared = self._prepared.get(name, Prepared())
         if not unmet and not prepared.reason:
@@ -212,6 +218,11 @@ class Execution:
             result = task.result_without_environment(prepared)
         self._commit(name, result)
         return True
+
+    def _leave(self, name: CellName) -> None:
+        """Let others see the last result of a cell that is not run."""
+        absent = self._without_result(name, Status.ABSENT, Status.ABSENT.meaning)
+        self.results.standing[name] = self.cache.last(name) or absent
 
     def _summarize_committed(self, stale: Sequence[CellName]) -> None:
         """Give cells that summarize committed records a first result without measuring, if they have none.
@@ -265,8 +276,15 @@ class Execution:
             beside = self.executor.sessions and self.executor.device.kind != "cpu"
             if beside or (measuring and not (self._running or self._running_sessions or summaries)):
                 self.publication.publish(len(self.results.new), pool, self.progress.note)
-            measuring = self._start_sessions(sorted(measuring, key=place.__getitem__), pool)
+            late = [name for name in measuring if not self._has_time(nodes[name])]
+            for name in late:
+                self._leave(name)
+            sorter.done(*late)
+            waiting = [name for name in measuring if name not in late]
+            measuring = self._start_sessions(sorted(waiting, key=place.__getitem__), pool)
             if not self._running and not self._running_sessions:
+                if late:  # what needs them is ready now
+                    continue
                 return
             running: list[Future[Any]] = [*self._running, *self._running_sessions]
             done = wait_for(running, first=True)
@@ -298,8 +316,15 @@ class Execution:
         while len(running) < most or not (most or self._running or running):
             busy = {session.group for session in running.values()}
             nodes = [self.graph.nodes[name] for name in ready]
-            groups = grouped((node.notebook.operator or node.name.notebook, node) for node in nodes)
-            group = next((group for group in groups if group not in busy), None)
+            groups = grouped((_group(node), node) for node in nodes)
+            group = next(
+                (
+                    group
+                    for group in [*(self.options.planned or ()), *groups]
+                    if group in groups.keys() - busy
+                ),
+                None,
+            )
             if group is None:
                 break
             # By name, not by duration: the order in a session is the same in every build.
@@ -320,6 +345,13 @@ class Execution:
             ready = [name for name in ready if name not in session.names]
         return ready
 
+    def _has_time(self, node: Node) -> bool:
+        """Return whether an operator is expected to be finished in time, if it is as fast as those before it."""
+        expected = (self.options.planned or {}).get(_group(node), 0.0) * (
+            median(self._paces) if self._paces else 1.0
+        )
+        return time.monotonic() + expected <= self._began + self.options.seconds
+
     def _close(self, session: Session) -> Sequence[CellName]:
         def store(name: CellName, result: StoredResult) -> None:
             self._commit(name, result)
@@ -329,6 +361,8 @@ class Execution:
             session.finish(store)
         finally:
             self.results.unfinished |= session.unfinished()
+        if expected := (self.options.planned or {}).get(session.group):
+            self._paces.append((time.monotonic() - session.began) / expected)
         return session.names
 
     def _keep_finished(self) -> None:
@@ -418,18 +452,29 @@ class Execution:
         self.progress.cell_finished(str(name), run)
 
 
+def _group(node: Node) -> str:
+    """Return what is measured in one session with a cell: the cells of its operator, or else of its notebook."""
+    return node.notebook.operator or node.name.notebook
+
+
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 4.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
 
 
 def expected_seconds(
-    nodes: Sequence[Node], last: Callable[[CellName], Entry | None], processes: int
+    nodes: Sequence[Node],
+    last: Callable[[CellName], Entry | None],
+    processes: int,
+    planned: Mapping[str, float] | None = None,
 ) -> dict[CellName, float]:
-    """Return how long each cell is expected to take: as last time, else as others of its kind on two cores."""
+    """Return how long each cell is expected to take: as planned, or last time, else as others of its kind on two cores."""
     expected = {}
+    measuring = Counter(_group(node) for node in nodes if node.cell.measures)
     for node in nodes:
         entry, compiles = last(node.name), "torch.compile" in node.cell.code
-        if entry and entry.result.exit_code is not None:
+        if node.cell.measures and planned:
+            expected[node.name] = planned.get(_group(node), 0.0) / measuring[_group(node)]
+        elif entry and entry.result.exit_code is not None:
             expected[node.name] = entry.result.seconds
         elif node.cell.measures:
             expected[node.name] = processes * (COMPILING_SECONDS if compiles else MEASURING_SECONDS)

@@ -6,6 +6,7 @@ during the session affects all cells alike: the order A B C, C B A, A B C cancel
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -124,6 +125,7 @@ class Session:
     """Returns one process of a cell, given its draft and its number."""
     make_draft: Callable[[CellName], Draft]
     """Returns the draft for the merged result of a cell."""
+    began: float = field(default_factory=time.monotonic)
     results: dict[CellName, StoredResult] = field(default_factory=dict)
     """The merged results, once :meth:`finish` was called, or as another executor has set them."""
     _ended: dict[CellName, dict[int, _Ended]] = field(default_factory=lambda: defaultdict(dict))

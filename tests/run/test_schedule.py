@@ -58,6 +58,32 @@ def test_a_cell_is_expected_to_take_as_long_as_before_else_as_its_kind(workspace
     assert workspace.build().expected == [{}]
 
 
+@pytest.mark.parametrize(
+    ("planned", "measured"),
+    [
+        ({"c": 20.0, "a": 30.0}, "ca"),
+        ({"c": 20.0, "a": 60.0}, "c"),
+        # It took longer than expected, and so would the other one.
+        ({"c": 0.001, "a": 30.0}, "c"),
+        ({}, ""),
+    ],
+)
+def test_planned_operators_are_measured_in_their_order_while_the_time_is_expected_to_last(
+    workspace, planned, measured
+):
+    for operator in "abc":
+        workspace.cell(f"{operator}/impls/x.md", f"import time; time.sleep(0.2)\n{WRITE}", MEASURING)
+        workspace.cell(f"{operator}/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a")
+
+    started = workspace.build(planned=planned, seconds=50.0).started
+
+    assert [name for name in started if "impls" in name] == [
+        f"{operator}/impls/x.md:a" for operator in measured
+    ]
+    assert len(started) == len(measured) + 3
+    assert workspace.result("b/impls/x.md").status is None
+
+
 def test_a_failed_need_does_not_stop_combine(workspace):
     workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", MEASURING)
     workspace.cell("op/impls/y.md", WRITE, MEASURING)
