@@ -146,12 +146,12 @@ class Fingerprints:
 
     def _values(self, node: Node) -> dict[str, Any]:
         front, cell = node.notebook.front, node.cell
-        code, header = split_header(cell.code)
+        has_header = bool(split_header(cell.code)[1])
         values: dict[str, Any] = {
             "cache format": FORMAT,
             "name": node.name,
-            "code": code_digest(code),
-            "header": [read_header(cell.code) if header else None, cell.deps],
+            "code": code_digest(cell.code),
+            "header": [read_header(cell.code) if has_header else None, cell.deps],
             "outputs": cell.outputs,
             "needs": [node.local, node.foreign, node.whole],
             "environment": self.identity,
