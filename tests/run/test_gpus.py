@@ -62,6 +62,5 @@ def test_operators_are_measured_on_all_gpus_of_one_model_one_after_the_other_on_
     by_gpu = {gpu: sorted(times for _, own, *times in found if own == gpu) for gpu in "01"}
     for times in by_gpu.values():
         assert all(end <= begin for (_, end), (begin, _) in pairwise(times))
-    (first, *_), (second, *_) = by_gpu.values()
-    assert first[0] < second[1]
-    assert second[0] < first[1]
+    # Beside a single session nothing runs.
+    assert any(one[0] < other[1] and other[0] < one[1] for one in by_gpu["0"] for other in by_gpu["1"])
