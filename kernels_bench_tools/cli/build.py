@@ -108,9 +108,9 @@ def build(
 
 def _plan_lacking(project: Project, paths: list[str], options: BuildOptions, seconds: float) -> BuildOptions:
     """Return options with which operators of which this device lacks results are measured, as far as the time lasts."""
-    planned = dict[str, float]()
+    planned, left = dict[str, float](), seconds * max(1, len(several_gpus()))
     for operator, found in _find_lacking(project, paths, options).items():
-        if sum(planned.values()) + found.seconds <= seconds * max(1, len(several_gpus())):
+        if sum(planned.values()) + found.seconds <= left:
             planned[operator] = found.seconds
     return replace(options, planned=planned, rerun=(*planned,), seconds=seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from contextlib import suppress
 from typing import NamedTuple
 
 from kernels_bench_tools.records.code import has_other_code
@@ -12,6 +12,7 @@ from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.records.request import FORWARD, Request
 from kernels_bench_tools.records.summary import DeviceSummary, Verdict
 from kernels_bench_tools.results.counted import Counted
+from kernels_bench_tools.results.speedup import written_at
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text.tables import grouped
 
@@ -84,7 +85,8 @@ def _results(views: Iterable[DeviceSummary]) -> int:
 def _result_seconds(records: Iterable[Record]) -> float:
     """Return the seconds from one result of a process to the next, by the times of its records."""
     seconds, steps = 0.0, 0
-    for times in grouped((record.run, record.ts) for record in records if record.ts).values():
-        first, *_, last = map(datetime.fromisoformat, (min(times), max(times)))
-        seconds, steps = seconds + (last - first).total_seconds(), steps + len(times) - 1
+    for own in grouped((record.run, record) for record in records).values():
+        with suppress(ValueError):
+            times = list(map(written_at, own))
+            seconds, steps = seconds + max(times) - min(times), steps + len(times) - 1
     return seconds / steps if steps else RESULT_SECONDS

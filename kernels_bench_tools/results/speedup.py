@@ -114,13 +114,15 @@ def apart(ours: Mapping[str, float], theirs: Mapping[str, float], *, on_cpu: boo
     return differences
 
 
+def written_at(record: Record) -> float:
+    """Return when a record was written, in seconds; ``ValueError`` if its time is not one, as of another harness."""
+    return datetime.fromisoformat(record.ts).timestamp()
+
+
 def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) -> float:
     """Return the time between two sides; 0 if they overlap, or one of their times is not known."""
     try:
-        ours, theirs = (
-            [datetime.fromisoformat(record.ts).timestamp() for record in records]
-            for records in (candidate, baseline)
-        )
+        ours, theirs = (list(map(written_at, records)) for records in (candidate, baseline))
     except ValueError:
         return 0.0
     return max(min(ours) - max(theirs), min(theirs) - max(ours), 0.0)

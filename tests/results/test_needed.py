@@ -85,3 +85,5 @@ def test_a_device_without_results_needs_as_many_as_the_one_that_has_most() -> No
 def test_measuring_takes_as_long_as_the_records_say_and_each_process_its_start() -> None:
     assert lacking(BASE, source("mine")).seconds == 3 * (4 * 2.0 + 3 * PROCESS_SECONDS)
     assert lacking(processes=1).seconds == 3 * RESULT_SECONDS + 3 * PROCESS_SECONDS
+    unknown = source("base", ts="yesterday")
+    assert lacking(unknown, processes=1).seconds == 2 * RESULT_SECONDS + 3 * PROCESS_SECONDS
