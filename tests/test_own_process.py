@@ -18,9 +18,11 @@ CALLED = {"subprocess.run", "subprocess.Popen", "start_session"}
 PLACES = {
     "subprocess.run": words("git own_process"),
     # The last one for types only.
-    "subprocess.Popen": words("hub/build/__main__ measure/device/clocks run/process/reaper run/process/run"),
+    "subprocess.Popen": words(
+        "hub/build/__main__ measure/device/clocks run/process/forks run/process/reaper run/process/run"
+    ),
     # Copies of a process, which run what it runs.
-    "os.fork": ("measure/judge/remote",),
+    "os.fork": ("measure/judge/remote", "measure/judge/start"),
     **dict.fromkeys(("get_context(", "ProcessPoolExecutor("), ("chart/figure", "selfcheck/checks")),
 }
 

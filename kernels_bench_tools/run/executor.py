@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -46,6 +48,7 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Logs, hide_paths, public
+from kernels_bench_tools.run.process.forks import Forker
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import InterruptedBuildError, Limits, Processes, Start, wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -57,6 +60,8 @@ NOT_JUDGED = (
 )
 _HOME, _SCRIPTS = "home", "cells"
 """In the folder of a process: its home, and its script with the cells that it imports."""
+_FORKERS = 2
+"""Environments whose imports are kept in memory, a few hundred MB each."""
 _FULL_BYTES = 2**16
 """Space in the folder for temporary files below which a cell's result is not final."""
 
@@ -129,6 +134,8 @@ class LocalExecutor:
         self._progress = progress
         self._lock = threading.Lock()
         self._judges = Judges(environment, self._processes)
+        self._forkers: dict[str, Forker] = {}
+        """By Python, the last ones that were used."""
         self._torch_device = "cpu" if device.kind == "cpu" else "cuda"
         self._stopped = threading.Event()
 
@@ -189,6 +196,7 @@ class LocalExecutor:
             self._progress.note(f"{task.node.name}: {public(what, self._hidden)}")
             self._environment.shared_script(code, script, self._project.state)
             made = self._make(Path(prepared.script), task.draft.environment_log)
+            self._close_forkers()  # they have imported what there was before
             if made.files:  # also for the other cells that share it
                 prepared.files.adopt(made.files)
             return replace(prepared, reason=made.reason, unsolvable=made.unsolvable)
@@ -299,12 +307,33 @@ class LocalExecutor:
         variables |= {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
         variables |= only_gpu(gpu)
         inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
+        # Several processes are to differ in all that differs from process to process.
+        alone = judge is not None and self.device.kind == "cpu" and task.context.processes == 1
+        forker = self._find_forker(python, variables) if alone and sys.platform == "linux" else None
         return Start(
             command=[python, *(STARTER if judge else ()), str(script)],
+            forker=forker,
             folder=work,
             variables=variables | inputs,
             marker=f"{CONTEXT_VARIABLE}={inputs[CONTEXT_VARIABLE]}",
         )
+
+    def _find_forker(self, python: str, variables: Mapping[str, str]) -> Forker | None:
+        """Return what forks processes of an environment; None if that has failed, as they may when they are started."""
+        forker = self._forkers.pop(python, None)
+        if forker is None or not forker.is_ready:
+            if forker:
+                forker.close()
+            while len(self._forkers) >= _FORKERS:
+                self._forkers.pop(next(iter(self._forkers))).close()
+            empty = tempfile.mkdtemp(dir=reaper().folder)  # modules are looked for there, too
+            forker = Forker([python, *STARTER], variables, Path(empty))
+        self._forkers[python] = forker
+        return forker if forker.is_ready else None
+
+    def _close_forkers(self) -> None:
+        while self._forkers:
+            self._forkers.popitem()[1].close()
 
     def interrupt(self) -> None:
         self._stopped.set()
@@ -313,3 +342,4 @@ class LocalExecutor:
 
     def close(self) -> None:
         self._judges.close()
+        self._close_forkers()

@@ -21,8 +21,8 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths
 from kernels_bench_tools.run.environment.base import CellEnvironment, write_script
 from kernels_bench_tools.run.environment.installed import find_packages
 from kernels_bench_tools.run.environment.variables import cache_folder, compiler_caches, only_gpu
-from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper, start_session
-from kernels_bench_tools.run.process.run import Processes, scheduling
+from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, conditions, reaper, start_session
+from kernels_bench_tools.run.process.run import Processes
 
 STARTER = ("-m", "kernels_bench_tools.measure.judge.start")
 """Arguments of Python before the script of a cell that is judged."""
@@ -113,12 +113,12 @@ class Judge:
             self._state = self._socket_state()
         self._log.write_bytes(b"")  # what it said of other cells is not why it fails now
         self._exchange(job, START_SECONDS)
-        self._conditions = self._find_conditions()  # now that it has used the device
+        self._conditions = conditions(self._process.pid)  # now that it has used the device
 
     def end(self, ended: Ended) -> Written:
         """Say that the cell's process has ended; return what was written, ``OSError`` if the process has failed."""
         written = self._exchange(ended, ANSWER_SECONDS)
-        if self._find_conditions() != self._conditions:
+        if conditions(self._process.pid) != self._conditions:
             self.close()
             raise OSError("cores, priority or limits of the process that judges cells were changed")
         return written
@@ -130,13 +130,6 @@ class Judge:
         except OSError:
             return 0, 0
         return about.st_ino, about.st_ctime_ns
-
-    def _find_conditions(self) -> object:
-        """Return cores, priority and limits of the process, which others of its user can change."""
-        pid = self._process.pid
-        with suppress(OSError):  # the system has no such file
-            return scheduling(pid).get(pid), Path(f"/proc/{pid}/limits").read_bytes()
-        return None
 
     def close(self) -> None:
         self._process.kill()

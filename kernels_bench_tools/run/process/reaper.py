@@ -135,6 +135,26 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def scheduling(pid: int) -> dict[int, tuple[frozenset[int], int, int]]:
+    """Return the cores, niceness and policy of each thread of a process; empty where the system has no such things."""
+    threads = {}
+    with suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").iterdir():
+            thread = int(path.name)
+            with suppress(ProcessLookupError):
+                cores = frozenset(os.sched_getaffinity(thread))
+                nice, policy = os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
+                threads[thread] = cores, nice, policy
+    return threads
+
+
+def conditions(pid: int) -> object:
+    """Return cores, priority and limits of a process, which others of its user can change; None where nothing is known."""
+    with suppress(OSError):  # the system has no such file
+        return scheduling(pid).get(pid), (_PROC / str(pid) / "limits").read_bytes()
+    return None
+
+
 def kill_processes(wanted: Callable[[str], bool]) -> int:
     """Kill every process whose ``KBT_OWNER`` is ``wanted``, until none is left; return how many."""
     killed: set[int] = set()
@@ -157,6 +177,14 @@ def start_session(command: Sequence[str], **options: Any) -> subprocess.Popen[by
         process = subprocess.Popen(command, start_new_session=True, **options)
         _started.add(process.pid)
     return process
+
+
+def adopt(start: Callable[[], int]) -> int:
+    """Return the number of the process that ``start`` makes a child of this one; it is no orphan."""
+    with _starting:
+        pid = start()
+        _started.add(pid)
+    return pid
 
 
 def reap_orphans() -> None:

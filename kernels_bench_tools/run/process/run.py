@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.run.logs import Logs
+from kernels_bench_tools.run.process.forks import Fork, Forker
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
     kill_orphans,
     reap_orphans,
     reaper,
+    scheduling,
     start_session,
 )
 
@@ -35,6 +37,9 @@ _CHECK_SECONDS = 0.05
 _WAIT_SECONDS = 0.25
 _OOM_SCORE = b"500"
 """If memory runs out, the kernel kills a cell before ``kbt``."""
+
+
+Running = subprocess.Popen[bytes] | Fork
 
 
 class InterruptedBuildError(Exception):
@@ -58,6 +63,8 @@ class Start:
     marker: str = f"{OWNER_VARIABLE}=none"
     """``NAME=value`` of a variable, by which processes that left the session are found."""
     stdin: int = subprocess.DEVNULL
+    forker: Forker | None = None
+    """What forks the process, which runs the script at the end of the command; None if it is started."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[Running] = set()
         self._interrupted = False
         self._scheduling, self._slowed = scheduling(os.getpid()), 0
 
@@ -141,6 +148,7 @@ class Processes:
         watch()
         if self._interrupted:
             raise InterruptedBuildError
+        assert process.returncode is not None
         return Exit(process.returncode, seconds, stop, memory.used)
 
     def slowed(self) -> int:
@@ -168,14 +176,20 @@ class Processes:
             for process in self._running:
                 _signal_group(process, signal.SIGKILL)
 
-    def _start(self, start: Start, files: tuple[int, int]) -> subprocess.Popen[bytes]:
+    def _start(self, start: Start, files: tuple[int, int]) -> Running:
+        variables = {**start.variables, OWNER_VARIABLE: reaper().owner}
         with self._lock:
             if self._interrupted:
                 raise InterruptedBuildError
-            process = start_session(
+            process: Running | None = None
+            with suppress(OSError):  # what forks has failed
+                if start.forker:
+                    streams = start.stdin, *files
+                    process = start.forker.fork(start.command[-1], start.folder, variables, streams)
+            process = process or start_session(
                 start.command,
                 cwd=start.folder,
-                env={**start.variables, OWNER_VARIABLE: reaper().owner},
+                env=variables,
                 stdin=start.stdin,
                 stdout=files[0],
                 stderr=files[1],
@@ -184,7 +198,7 @@ class Processes:
         _restrain(process.pid)
         return process
 
-    def _kill_rest(self, process: subprocess.Popen[bytes], marker: bytes) -> None:
+    def _kill_rest(self, process: Running, marker: bytes) -> None:
         """Kill all that the process left, which would disturb the next measurements."""
         _signal_group(process, signal.SIGKILL)
         if hasattr(os, "waitid"):
@@ -209,19 +223,6 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
             return done
 
 
-def scheduling(pid: int) -> dict[int, tuple[frozenset[int], int, int]]:
-    """Return the cores, niceness and policy of each thread of a process; empty where the system has no such things."""
-    threads = {}
-    with suppress(OSError):
-        for path in Path(f"/proc/{pid}/task").iterdir():
-            thread = int(path.name)
-            with suppress(ProcessLookupError):
-                cores = frozenset(os.sched_getaffinity(thread))
-                nice, policy = os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
-                threads[thread] = cores, nice, policy
-    return threads
-
-
 def _restrain(pid: int) -> None:
     """Disable core files, and make the kernel prefer the process when it must free memory."""
     try:
@@ -234,14 +235,14 @@ def _restrain(pid: int) -> None:
         return
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_ended(process: Running) -> bool:
     """Return whether a process has ended, without releasing its number."""
     if not hasattr(os, "waitid"):
         return process.poll() is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None]) -> Stop | None:
+def _wait(process: Running, check: Callable[[], Stop | None]) -> Stop | None:
     """Wait until the process has ended, or ``check``, called repeatedly, returns why it must be ended."""
     poll, file, seconds = select.poll(), -1, _CHECK_SECONDS
     try:
@@ -260,13 +261,13 @@ def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None]) ->
     return None
 
 
-def _end_gently(process: subprocess.Popen[bytes]) -> None:
+def _end_gently(process: Running) -> None:
     """Send SIGTERM and give the process time to end."""
     _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_SECONDS
     _wait(process, lambda: Stop.TIMEOUT if time.monotonic() >= deadline else None)
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal_group(process: Running, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
