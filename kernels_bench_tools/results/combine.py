@@ -58,11 +58,13 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     sources += committed_sources(Path(needs.project), sorted(map(Path, needs.files)), note)
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources, pairs=True)
     start = PurePosixPath(needs.notebook).parent
+    # Also of those that were not measured yet: charts with links that appear later would be drawn again.
+    linked = [(PurePosixPath(notebook).stem, notebook) for notebook in notebooks]
+    linked += [(record.impl, source.notebook) for source in sources for record in source.records]
     pages = {
-        record.impl: posixpath.relpath(PurePosixPath(source.notebook).with_suffix(".html"), start)
-        for source in sources
-        if source.notebook
-        for record in source.records
+        implementation: posixpath.relpath(PurePosixPath(notebook).with_suffix(".html"), start)
+        for implementation, notebook in linked
+        if notebook
     }
     for chart in chart_files():
         before = Path(needs.previous, f"{chart}.svg")

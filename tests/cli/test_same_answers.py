@@ -106,6 +106,8 @@ def test_committed_records_of_this_machine_are_published_without_measuring(proje
     page = (project / "site/op/impls/ours.html").read_text()
     assert "1,234" in page  # the first call, which only records have
     assert len((project / "site/op/results/records.jsonl").read_text().splitlines()) == 4
+    # With its links: else it would be drawn again once an implementation is measured.
+    assert "/impls/ours.html" in (project / "site/op/results/artifacts/combine/latency.svg").read_text()
 
 
 def test_a_committed_file_is_decoded_once_in_a_build(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
