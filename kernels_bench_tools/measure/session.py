@@ -6,12 +6,13 @@ import gc
 from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 from kernels_bench_tools.measure.correctness.check import SmallerResults
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
-from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.records.record import Work
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
@@ -33,20 +34,19 @@ class BenchmarkSession:
     tried_peaks: set[str] = field(default_factory=set)
     """Those that were measured, or that the device does not support."""
     smaller_results: SmallerResults = field(default_factory=SmallerResults)
-    reference: dict[str, Operation] = field(default_factory=dict)
-    """The kernels of the sentinels, with their memory."""
-    sentinels: dict[str, list[float]] = field(default_factory=dict)
+    sentinels: Sentinels
+    sentinel_ms: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds before the first workload and, after :meth:`close`, after the last; CUDA only."""
 
     @property
     def null_ms(self) -> float:
         """Time of an empty kernel; 0 if not measured."""
-        return self.sentinels["null"][0] if "null" in self.sentinels else 0.0
+        return self.sentinel_ms["null"][0] if "null" in self.sentinel_ms else 0.0
 
     def measure_peaks(self, names: Set[str]) -> None:
         """Measure these peaks, unless they are known: a tenth to half a second each."""
         if wanted := names - self.tried_peaks:
-            self.peaks.update(measure_peaks(self.device, wanted))
+            self.peaks.update(_peaks(self.device, frozenset(wanted)))
             self.tried_peaks.update(wanted)
 
     def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
@@ -65,8 +65,14 @@ class BenchmarkSession:
     def close(self) -> None:
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
-            for name, ms in measure_sentinels(self.device, self.reference).items():
-                self.sentinels.setdefault(name, []).append(ms)
+            for name, ms in self.sentinels.measure().items():
+                self.sentinel_ms.setdefault(name, []).append(ms)
+
+
+@cache
+def _peaks(device: str, names: frozenset[str]) -> dict[str, float]:
+    """Return peaks of a device, measured once in a process."""
+    return measure_peaks(device, names)
 
 
 @contextmanager
@@ -74,13 +80,13 @@ def open_session(device: str) -> Iterator[BenchmarkSession]:
     """Yield a session; load the implementation within it."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
-        reference: dict[str, Operation] = {}
-        sentinels = {name: [ms] for name, ms in measure_sentinels(device, reference).items()}
+        sentinels = Sentinels(device)
+        before = {name: [ms] for name, ms in sentinels.measure().items()}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
         yield BenchmarkSession(
             device=device,
             clocks=clocks,
-            reference=reference,
             sentinels=sentinels,
+            sentinel_ms=before,
         )

@@ -301,7 +301,7 @@ def measure_task(
             )
         state.description = state.description or candidate.describe()
         record = make_record(info, workload, trial, state.description)
-        written = file.append(with_session(record, session.sentinels, {} if number else session.peaks))
+        written = file.append(with_session(record, session.sentinel_ms, {} if number else session.peaks))
         state.done = number + 1
         print(f"{result_line(written)}\n")
         try:
@@ -311,7 +311,7 @@ def measure_task(
                 candidate.abort()
     if task.failure is None:
         session.close()
-    return file.complete(session.sentinels, session.peaks)
+    return file.complete(session.sentinel_ms, session.peaks)
 
 
 def heading() -> str:

@@ -148,7 +148,7 @@ def run_trial(
             of_mode = in_mode(operator, mode).for_workload(workload)
             # In untimed calls, the outputs of the forward pass before a backward pass are checked, too.
             checked = in_mode(operator, "fwd_bwd" if mode == "bwd" else mode).for_workload(workload)
-            if process > 0:  # edge cases are the same in all processes; the first one checks them
+            if process > 0:  # the first one checks them: they are the same in all, and each shape is compiled
                 checked = replace(checked, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)
             for entries in (False, True):
@@ -164,6 +164,7 @@ def run_trial(
                     positions=positions,
                     request=request,
                     kernels=kernels,
+                    shapes=process == 0,
                     entries=entries,
                 )
                 try:
@@ -231,6 +232,8 @@ class _Attempt:
     """Returns which inputs change between timed calls."""
     request: Request
     kernels: str
+    shapes: bool
+    """Whether shapes that the judge draws are checked."""
     entries: bool
     """Whether all inputs that change keep the elements of entries, see :meth:`.InputChanges.of`."""
     reasons: dict[Flag, str] = field(default_factory=dict)
@@ -263,7 +266,8 @@ class _Attempt:
             called = self.candidate.call(case)
             return called.output, changed_inputs(self.operator, called.arguments, given)
 
-        found = check_calls(self.checked, self.workload, call, inputs, self.session.smaller_results)
+        known = self.session.smaller_results
+        found = check_calls(self.checked, self.workload, call, inputs, known, shapes=self.shapes)
         self.trial.correctness = found
         self.trial.add(found.flags)
 

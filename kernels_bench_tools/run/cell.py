@@ -167,6 +167,11 @@ def calls_harness(cell: Cell) -> bool:
     return cell.measures and "kernels_bench_tools" in cell.code and "run_benchmark" in cell.code
 
 
+def calls_combine(cell: Cell) -> bool:
+    """Return whether a cell that does not measure combines records, and draws charts of them."""
+    return not cell.measures and "kernels_bench_tools" in cell.code and "combine" in cell.code
+
+
 def process_result(
     task: CellTask,
     end: Exit,

@@ -26,15 +26,24 @@ from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProce
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
+from kernels_bench_tools.own_process import PYTHON
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.foreign import mark_unjudged
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE
 from kernels_bench_tools.run.cache.store import StoredResult
-from kernels_bench_tools.run.cell import CellTask, calls_harness, how_it_ended, process_result, write_inputs
+from kernels_bench_tools.run.cell import (
+    CellTask,
+    calls_combine,
+    calls_harness,
+    how_it_ended,
+    process_result,
+    write_inputs,
+)
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs
 from kernels_bench_tools.run.environment.base import (
     CellEnvironment,
+    CurrentEnvironment,
     Prepared,
     write_process_script,
     write_script,
@@ -60,8 +69,9 @@ NOT_JUDGED = (
 )
 _HOME, _SCRIPTS = "home", "cells"
 """In the folder of a process: its home, and its script with the cells that it imports."""
-_FORKERS = 2
+_FORKERS = 3
 """Environments whose imports are kept in memory, a few hundred MB each."""
+_COMBINER = ("-m", "kernels_bench_tools.chart.start")
 _FULL_BYTES = 2**16
 """Space in the folder for temporary files below which a cell's result is not final."""
 
@@ -133,10 +143,11 @@ class LocalExecutor:
         environment.on_download = progress.downloading
         self._progress = progress
         self._lock = threading.Lock()
-        self._judges = Judges(environment, self._processes)
-        self._forkers: dict[str, Forker] = {}
-        """By Python, the last ones that were used."""
+        self._forkers: dict[tuple[str, ...], Forker] = {}
+        """By Python, what they import and the names of variables that are passed on, the last ones that were used."""
+        self._fork_lock = threading.Lock()
         self._torch_device = "cpu" if device.kind == "cpu" else "cuda"
+        self._judges = Judges(environment, self._processes, self._torch_device)
         self._stopped = threading.Event()
 
     def prepare(
@@ -162,16 +173,23 @@ class LocalExecutor:
             name += f" and {len(nodes) - 1} more"
         self._progress.environment_started(name)
         started = time.monotonic()
+        judged = any(calls_harness(node.cell) for node in nodes)
+        if judged and isinstance(self._environment, CurrentEnvironment):
+            self._start_judges(PYTHON)  # imports while the files of the environment are looked at
         prepared = self._make(script, log)
         for node in nodes[1:]:
             shutil.copyfile(log, logs[node.name])
-        if prepared.python and any(calls_harness(node.cell) for node in nodes):
-            # Now, so that nothing is installed beside a measurement.
-            with suppress(OSError):  # is told to the cell
-                for gpu in self._gpus:
-                    self._judges.find(prepared.python, gpu)
+        if judged and prepared.python:
+            self._start_judges(prepared.python)
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
+
+    def _start_judges(self, python: str) -> None:
+        """Start what judges cells of an environment, now, so that nothing is installed beside a measurement."""
+        with suppress(OSError):  # is told to the cell
+            judges = [self._judges.find(python, gpu) for gpu in self._gpus]
+            if self._forks(*judges, processes=0) and len(self._forkers) < _FORKERS:
+                self._find_forker(python, STARTER, self._project.policy.pass_env)
 
     def _make(self, script: Path, log: Path) -> Prepared:
         try:
@@ -187,7 +205,7 @@ class LocalExecutor:
         with self._lock:
             code = self._environment.script(task.cell)
             write_script(script, code, replace=True)
-            change = prepared.change(measures=task.cell.measures)
+            change = self._change(task, prepared)
             if not change or prepared.files is None:
                 return prepared
             if not prepared.script:
@@ -200,6 +218,9 @@ class LocalExecutor:
             if made.files:  # also for the other cells that share it
                 prepared.files.adopt(made.files)
             return replace(prepared, reason=made.reason, unsolvable=made.unsolvable)
+
+    def _change(self, task: CellTask, prepared: Prepared) -> str:
+        return prepared.change(self._processes.ended(), measures=task.cell.measures)
 
     def measure(self, session: Session) -> None:
         """Run a session while holding its device among all builds of this user."""
@@ -226,7 +247,7 @@ class LocalExecutor:
             if self._processes.slowed() > slowed:
                 changed = changed or "the CPU affinity or the priority of kbt was changed"
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
-                changed = changed or prepared.change(measures=task.cell.measures)
+                changed = changed or self._change(task, prepared)
             if not changed:
                 return result
             if self._stopped.is_set():  # what looked for changes was interrupted, too
@@ -295,21 +316,16 @@ class LocalExecutor:
         if task.cell.measures:
             compiled = cache_folder(COMPILED, task.key)
             os.utime(compiled)  # its last use
-        variables = self._environment.variables(home)
-        if self._variables is not None:
-            worker = forwarded_variables(variables)
-            variables = {name: value for name, value in variables.items() if name not in worker}
-            variables |= self._variables
-        if judge and self.device.kind == "cpu" and hasattr(os, "sched_getaffinity"):
-            # As many threads as cores are left to it.
-            variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
-        variables |= compiler_caches(os.environ, compiled)
-        variables |= {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
+        variables = self._variables_of(home, compiled, task.policy.pass_env, judged=judge is not None)
         variables |= only_gpu(gpu)
         inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
-        # Several processes are to differ in all that differs from process to process.
-        alone = judge is not None and self.device.kind == "cpu" and task.context.processes == 1
-        forker = self._find_forker(python, variables) if alone and sys.platform == "linux" else None
+        forker = None
+        if self._forks(judge, processes=task.context.processes):
+            forker = self._find_forker(python, STARTER, task.policy.pass_env)
+        elif calls_combine(task.cell) and sys.platform == "linux":
+            forker = self._find_forker(python, _COMBINER, task.policy.pass_env)
+        if forker:
+            forker.wait()
         return Start(
             command=[python, *(STARTER if judge else ()), str(script)],
             forker=forker,
@@ -318,18 +334,44 @@ class LocalExecutor:
             marker=f"{CONTEXT_VARIABLE}={inputs[CONTEXT_VARIABLE]}",
         )
 
-    def _find_forker(self, python: str, variables: Mapping[str, str]) -> Forker | None:
-        """Return what forks processes of an environment; None if that has failed, as they may when they are started."""
-        forker = self._forkers.pop(python, None)
-        if forker is None or not forker.is_ready:
-            if forker:
-                forker.close()
-            while len(self._forkers) >= _FORKERS:
-                self._forkers.pop(next(iter(self._forkers))).close()
-            empty = tempfile.mkdtemp(dir=reaper().folder)  # modules are looked for there, too
-            forker = Forker([python, *STARTER], variables, Path(empty))
-        self._forkers[python] = forker
-        return forker if forker.is_ready else None
+    def _variables_of(
+        self, home: Path, compiled: Path, pass_env: Sequence[str], *, judged: bool
+    ) -> dict[str, str]:
+        """Return the variables of a process whose compiled kernels are in ``compiled``, without its inputs and its GPU."""
+        variables = self._environment.variables(home)
+        if self._variables is not None:
+            worker = forwarded_variables(variables)
+            variables = {name: value for name, value in variables.items() if name not in worker}
+            variables |= self._variables
+        if judged and self.device.kind == "cpu" and hasattr(os, "sched_getaffinity"):
+            # As many threads as cores are left to it.
+            variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+        variables |= compiler_caches(os.environ, compiled)
+        return variables | {name: os.environ[name] for name in pass_env if name in os.environ}
+
+    def _forks(self, *judges: Judge | None, processes: int) -> bool:
+        """Return whether a judged cell's processes are forks; ``processes`` is 0 if their number is not known yet.
+
+        On a CPU, several processes are to differ in all that differs from process to process, such as addresses.
+        """
+        alike = self.device.kind != "cpu" or processes == 1
+        return None not in judges and alike and sys.platform == "linux"
+
+    def _find_forker(self, python: str, starter: Sequence[str], pass_env: Sequence[str]) -> Forker:
+        """Return what forks processes of an environment, which may still import; if it fails, they are started."""
+        key = (python, *starter, *pass_env)
+        with self._fork_lock:
+            forker = self._forkers.pop(key, None)
+            if forker is None or not (forker.is_usable or forker.is_hopeless):
+                if forker:
+                    forker.close()
+                while len(self._forkers) >= _FORKERS:
+                    self._forkers.pop(next(iter(self._forkers))).close()
+                empty = Path(tempfile.mkdtemp(dir=reaper().folder))  # modules are looked for there, too
+                variables = self._variables_of(empty, empty, pass_env, judged=starter == STARTER)
+                forker = Forker([python, *starter], variables, empty)
+            self._forkers[key] = forker
+        return forker
 
     def _close_forkers(self) -> None:
         while self._forkers:

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib import metadata
 from math import inf
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from kernels_bench_tools.measure.device.clocks import (
     mean_watts,
     summarize_clocks,
 )
-from kernels_bench_tools.measure.device.environment import describe_environment, gpu_uuid
+from kernels_bench_tools.measure.device.environment import describe_environment, gpu_uuid, imported_packages
 from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes, host_ms, measure_peaks
+from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
 from kernels_bench_tools.measure.timing.caches import (
     MAX_INPUT_SETS,
@@ -181,7 +183,9 @@ def test_input_sets_are_bounded_in_number_and_size() -> None:
 
 @pytest.mark.usefixtures("small_buffers")
 def test_a_too_low_peak_is_measured_again() -> None:
-    session = BenchmarkSession(device="cpu", clocks=ClockSampler(""), peaks={"copy": 1e-6})
+    session = BenchmarkSession(
+        device="cpu", clocks=ClockSampler(""), sentinels=Sentinels("cpu"), peaks={"copy": 1e-6}
+    )
     half = 10**9 // 2
 
     # 1 GB in 10 s, which the slowest of memories can do.
@@ -199,5 +203,17 @@ def test_a_session_on_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:
         session.close()
 
         assert session.peaks["copy"] > 0
-        assert session.sentinels == {}
+        assert session.sentinel_ms == {}
         assert session.clocks.samples(0, time.monotonic()) == []
+
+
+def test_the_packages_of_a_process_are_the_distributions_of_what_it_has_imported() -> None:
+    names = {
+        name.lower()
+        for module, distributions in metadata.packages_distributions().items()
+        if module in sys.modules
+        for name in distributions
+    }
+
+    assert {"torch", "numpy", "msgspec", "pytest"} <= names
+    assert imported_packages() == {name: metadata.version(name) for name in sorted(names)}

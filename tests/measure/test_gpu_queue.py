@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import profiler
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.judge.candidate import Candidate
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
@@ -178,7 +179,9 @@ def judged(operator: str = "matmul", number: int = 0, function: str = "") -> Tri
     there.close()
     found = find_operator(operator)
     workload = workload_of(found, number)
-    session = BenchmarkSession(device="cuda", clocks=ClockSampler(""), separate=True)
+    session = BenchmarkSession(
+        device="cuda", clocks=ClockSampler(""), sentinels=Sentinels("cuda"), separate=True
+    )
     trial = run_trial(found, workload, 0, RemoteCandidate(here), session)
     here.close()
     child.join(20)

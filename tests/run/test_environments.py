@@ -290,3 +290,12 @@ def test_files_whose_names_are_not_text_and_a_damaged_list_of_them_stop_nothing(
     installed.accept()
     (packages / "x.py").write_text("a = 22")
     assert "x.py" in installed.change()
+
+
+def test_the_files_of_an_environment_are_looked_at_again_once_a_process_has_run(tmp_path):
+    installed = Installed(sys.executable, tmp_path)
+    installed.accept()
+    assert installed.change(4) == ""
+    (tmp_path / "x.py").write_text("a = 1")
+
+    assert [installed.change(ended) != "" for ended in (4, 5, 5, None)] == [False, True, True, True]

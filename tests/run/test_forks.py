@@ -36,10 +36,10 @@ ATTRIBUTES = "id=a outputs=found.json,layer_norm.jsonl"
 def cells(workspace):
     """Write cells that find what others have left, and return what each has found."""
 
-    def build(*after: str, **options: object) -> list[dict[str, object]]:
+    def build(*after: str, on: str = "cpu", **options: object) -> list[dict[str, object]]:
         names = [f"layer_norm/impls/x{number}.md" for number in range(len(after))]
         for name, code in zip(names, after, strict=True):
-            workspace.cell(name, CELL.replace("AFTER", code), ATTRIBUTES)
+            workspace.cell(name, CELL.replace("AFTER", code).replace('"cpu"', f'"{on}"'), ATTRIBUTES)
         workspace.build(**options)
         results = [workspace.result(name) for name in names]
         return [
@@ -69,6 +69,17 @@ def test_processes_whose_differences_count_are_no_forks(cells):
     first, second = cells("", "", processes=2)
 
     assert first["seed"] != second["seed"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_several_processes_are_forks_too(cells, workspace):
+    first, second = cells("", "", on="cuda", processes=2)
+
+    assert first["seed"] == second["seed"]
+    assert [first["status"], second["status"]] == ["ok"] * 2
+    assert (
+        len({one["run"] for one in workspace.records("layer_norm/impls/x0.md", file="layer_norm.jsonl")}) == 2
+    )
 
 
 def test_a_fork_that_crashes_or_leaves_processes_ends_alone(cells, workspace):
@@ -121,3 +132,36 @@ def test_if_what_forks_is_stopped_or_too_slow_cells_are_started(cells, monkeypat
 
     assert first["seed"] != second["seed"]
     assert [one["status"] for one in (first, second)] == ["ok"] * 2
+
+
+COMBINE = """
+import json, os, sys
+from kernels_bench_tools import combine
+
+found = {"seed": hash("seed"), "left": "left" in sys.modules, "parent": os.getppid(), "input": sys.stdin.read()}
+found["drawing"] = "kernels_bench_tools.chart.figure" in sys.modules
+json.dump(found | {"cwd": os.listdir(), "main": __name__}, open("found.json", "w"))
+sys.modules["left"] = sys
+"""
+
+
+def test_cells_that_combine_records_are_forks_of_what_draws_charts_and_others_are_not(workspace):
+    for name, imported in (("a", "combine"), ("b", "combine"), ("c", "__version__")):
+        workspace.cell(f"{name}.md", COMBINE.replace("combine", imported), "id=a outputs=found.json")
+    workspace.build()
+    first, second, third = (
+        json.loads(workspace.text(workspace.result(f"{name}.md").artifacts["found.json"])) for name in "abc"
+    )
+
+    assert first["seed"] == second["seed"] != third["seed"]
+    assert [one["drawing"] for one in (first, second, third)] == [True, True, False]
+    for one in first, second:
+        assert one | {"seed": 0} == {
+            "seed": 0,
+            "left": False,
+            "parent": os.getpid(),
+            "input": "",
+            "drawing": True,
+            "cwd": [],
+            "main": "__main__",
+        }

@@ -319,7 +319,7 @@ marks = pathlib.Path({str(marks)!r})
 
 
 def test_an_interruption_while_an_environment_is_compared_accuses_no_cell(workspace, monkeypatch):
-    def interrupted(_, *, measures):
+    def interrupted(_, ended, *, measures):
         if measures and (workspace.root / "ran").exists():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.5)

@@ -16,6 +16,7 @@ import torch
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import (
@@ -130,7 +131,9 @@ def attempt(
     """Judge and time an implementation in this process, by default on the first workload of the smoke set."""
     workload = workload or operator.workloads("smoke")[0]
     candidate = Candidate(operator, [workload], function, device, mode=mode)
-    session = BenchmarkSession(device=device, clocks=ClockSampler(""), peaks=peaks)
+    session = BenchmarkSession(
+        device=device, clocks=ClockSampler(""), sentinels=Sentinels(device), peaks=peaks
+    )
     return run_trial(operator, workload, 0, candidate, session, Request(mode=mode), process=process)
 
 

@@ -160,18 +160,20 @@ def check_calls(
     call: CallCase,
     inputs: Inputs,
     known: SmallerResults | None = None,
+    *,
+    shapes: bool = True,
 ) -> Correctness:
     """Compare an implementation with the reference, and its error with that of torch's operator.
 
     Checks the workload's inputs, twice; then other seeds and the edge cases on the operator's smaller version of the
-    workload, whose results are taken from ``known`` and added to it. An edge case, or all values of the smaller size,
-    may be refused by an exception, which is noted. Refusing only some values of a size is wrong. Exceptions on the
-    workload's inputs are raised.
+    workload, whose results are taken from ``known`` and added to it, and with ``shapes`` drawn ones. An edge case, or
+    all values of the smaller size, may be refused by an exception, which is noted. Refusing only some values of a size is
+    wrong. Exceptions on the workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
     corr: dict[str, Any] = {"ref": "float64", "rtol": tolerance.rtol, "atol": tolerance.atol, "cases": 0}
-    checks = _Checks(operator, call, str(inputs[0].device), Correctness(ok=False, corr=corr))
+    checks = _Checks(operator, call, str(inputs[0].device), Correctness(ok=False, corr=corr), shapes)
     result = checks.result
     try:
         checks.workload(workload, inputs)
@@ -196,6 +198,7 @@ class _Checks:
     call: CallCase
     device: str
     result: Correctness
+    shapes: bool
 
     def workload(self, workload: Workload, inputs: Inputs) -> None:
         case, operator, result = Case(workload.seed), self.operator, self.result
@@ -271,7 +274,7 @@ class _Checks:
         """Yield cases of sizes and elements that no implementation can know before; those of sizes first."""
         operator, seed = self.operator, _RANDOM.randrange(_SEEDS)
         found = 0
-        for draw in range(_DRAWS):
+        for draw in range(_DRAWS if self.shapes else 0):
             axes = _draw_axes(operator, smaller, 1 + draw // 4)
             if found < DRAWN_SHAPES and axes != smaller.axes:
                 case = Case(seed + draw, smaller=True, axes=axes)

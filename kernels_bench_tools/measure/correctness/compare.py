@@ -415,13 +415,16 @@ def _in_range(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Return infinities in place of what the type cannot hold, if it has them."""
     if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not values.is_floating_point():
         return values
-    return torch.where(values.abs() > torch.finfo(dtype).max, values.sign() * torch.inf, values)
+    most = torch.finfo(dtype).max
+    if not values.numel() or float(torch.linalg.vector_norm(values, torch.inf)) <= most:  # reads them once
+        return values
+    return torch.where(values.abs() > most, values.sign() * torch.inf, values)
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:
     """Return whether two results of a reference differ by no more than the order of its sums."""
-    if left.shape != right.shape:
-        return False
+    if left.shape != right.shape or torch.equal(left, right):
+        return left.shape == right.shape
     size = numbers(left).abs().nan_to_num(0.0, 0.0, 0.0)
     return not left.numel() or bool((distance(left, right) <= REPEATABLE * size.max()).all())
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf, isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,47 @@ UNEQUAL = 1e38
 """Ratio of an output that the operator's predicate does not accept."""
 _CHUNK = 2**17
 """Elements that are compared at once on a CPU: intermediate results stay in its cache."""
+_MANY = 2**20
+"""Elements of a GPU from which one kernel computes all sums: its compiler takes half a second to start."""
+_BLOCKS, _THREADS, _SUMS = 1024, 256, 7
+_TYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+_KERNEL = """
+extern "C" __global__ void sums(const void* actual, int type, const double* expected, const double* more,
+                                int has_more, const double* given, double* found) {
+  __shared__ double shared[256][7];
+  const long long count = (long long)given[0];
+  const double rtol = given[1], least = given[2];
+  double own[7] = {0, 0, 0, 0, 0, 0, 0};
+  for (long long i = blockIdx.x * 256LL + threadIdx.x; i < count; i += gridDim.x * 256LL) {
+    double value;
+    float half;
+    switch (type) {
+      case 0: value = ((const double*)actual)[i]; break;
+      case 1: value = ((const float*)actual)[i]; break;
+      case 2: asm("cvt.f32.f16 %0, %1;" : "=f"(half) : "h"(((const unsigned short*)actual)[i])); value = half; break;
+      default: value = __uint_as_float((unsigned)((const unsigned short*)actual)[i] << 16);
+    }
+    const double size = fabs(expected[i]), error = fabs(value - expected[i]);
+    const double allowed = rtol * size + least + (has_more ? more[i] : 0.0);
+    const double kept = size <= 1.7976931348623157e308 ? size : 0.0;
+    own[0] = fmax(own[0], kept); own[1] += kept; own[2] += kept * kept;
+    own[3] = fmax(own[3], error); own[4] = fmax(own[4], error / allowed); own[5] += error;
+    own[6] += error > allowed;
+  }
+  for (int k = 0; k < 7; k++) shared[threadIdx.x][k] = own[k];
+  for (int half = 128; half; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half)
+      for (int k = 0; k < 7; k++) {
+        const double one = shared[threadIdx.x][k], other = shared[threadIdx.x + half][k];
+        shared[threadIdx.x][k] = k == 0 || k == 3 || k == 4 ? fmax(one, other) : one + other;
+      }
+  }
+  if (threadIdx.x < 7) found[threadIdx.x * gridDim.x + blockIdx.x] = shared[0][threadIdx.x];
+}
+"""
+"""Of finite expected values the largest, the sum and the sum of squares; of errors the largest, the largest relative to what is
+allowed, the sum, and how many are not allowed, from each block. An error that is NaN only shows in the sum."""
 
 
 class WrongResultError(Exception):
@@ -55,6 +97,8 @@ class Expected:
         values = numbers(self.values)
         if not values.numel():
             return 0.0, 0.0, 0.0
+        if sums := _fused_sums(values, values, 0.0, 0.0, None):
+            return sums[0], sums[1], sums[2] ** 0.5
         for kept in (values, None):
             kept = self.sizes() if kept is None else kept
             norms = [torch.linalg.vector_norm(kept, order) for order in (inf, 1, 2)]
@@ -134,6 +178,7 @@ def measure_errors(
     NaN or infinity at other places than in the reference.
     """
     found = ErrorStats(elements=expected.values.numel(), largest=expected.largest, size=expected.total)
+    more = None if more is None else more.expand_as(expected.values)
     for left, right, extra in _chunks(actual, expected.values, more):
         absmax, ratio, total, beyond = _compare_chunk(left, right, rtol, least, extra)
         found.absmax, found.ratio = max(found.absmax, absmax), max(found.ratio, ratio)
@@ -160,6 +205,9 @@ def _compare_chunk(
 ) -> tuple[float, float, float, int]:
     """Return the largest error, also relative to the allowed one, the sum of errors, and how many are not allowed."""
     exact = not (eps_of(actual.dtype) or eps_of(expected.dtype))
+    fused = None if exact else _fused_sums(actual, expected, rtol, least, more)
+    if fused and isfinite(fused[5]):
+        return fused[3], fused[4], fused[5], int(fused[6])
     size = numbers(expected)
     difference = distance(actual, expected) if exact else (numbers(actual) - size)
     difference = difference.abs() if difference.is_complex() else difference.abs_()
@@ -176,3 +224,31 @@ def _compare_chunk(
             break
         difference, size = distance(actual, expected), numbers(expected).abs().nan_to_num_(0.0, 0.0, 0.0)
     raise WrongResultError("it has NaN or infinity where the reference has none, or the reverse")
+
+
+def _fused_sums(
+    actual: Tensor, expected: Tensor, rtol: float, least: float, more: Tensor | None
+) -> list[float] | None:
+    """Return the sums of ``_KERNEL``, in one pass; None on a CPU, for few elements or another type, and where it cannot be compiled."""
+    types, few = (actual.dtype, expected.dtype), expected.numel() < _MANY
+    if not actual.is_cuda or few or types[0] not in _TYPES or types[1] != torch.float64:
+        return None
+    if (kernel := _compiled(actual.device.index)) is None:
+        return None
+    given = torch.tensor([expected.numel(), rtol, least], dtype=torch.float64, device=actual.device)
+    found = given.new_empty(_SUMS, _BLOCKS)
+    read = [one.contiguous() for one in (actual, expected, expected if more is None else more)]
+    values, wanted, extra = read
+    arguments = [values, _TYPES[types[0]], wanted, extra, int(more is not None), given, found]
+    kernel((_BLOCKS, 1, 1), (_THREADS, 1, 1), arguments)
+    largest, sums = found.amax(1), found.sum(1)
+    return torch.stack([largest[n] if n in (0, 3, 4) else sums[n] for n in range(_SUMS)]).tolist()
+
+
+@cache
+def _compiled(_device: int) -> Any:
+    """Return the kernel for a device; None if this torch or driver cannot compile it."""
+    try:
+        return torch.cuda._compile_kernel(_KERNEL, "sums")
+    except (AttributeError, ImportError, OSError, RuntimeError):
+        return None

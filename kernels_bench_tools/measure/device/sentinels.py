@@ -2,65 +2,64 @@
 
 from __future__ import annotations
 
-from statistics import median
+from math import inf
 from time import perf_counter
 
 import torch
 
 from kernels_bench_tools.measure.device.peaks import Operation, median_ms
-from kernels_bench_tools.measure.timing.cuda import CudaTimer
 
 _COPY_BYTES, _SMALL_COPY_BYTES = 2**30, 2**28
 _SIZE = 4096
 _CALLS = 20
-_WARM_SECONDS = 0.05
+_WARM_SECONDS, _MOST_SECONDS = 0.01, 0.05
+_AS_FAST = 1.01
 _CLEARED_PER_SECOND = 3e11
 """Bytes of freed memory that the driver clears in a second. Meanwhile a kernel that moves memory takes 11 % longer: on an
 H200 for 0.16 s after 64 GiB were freed."""
 _WARM_BATCH = 20
-_MATMULS = 12
 
 
-def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> dict[str, float]:
-    """Return the milliseconds of the sentinels of a CUDA device: ``copy``, ``matmul`` and ``null``; none for others.
+class Sentinels:
+    """The sentinels of a device. Their buffers are kept: after a large workload, a copy between new ones takes up to 6 % longer."""
 
-    They copy 1 GiB (256 MiB of less than 16 GiB), multiply 4096 x 4096 matrices in half precision, and write one number.
-    Takes about 0.3 s, plus the start of the profiler. Their buffers are kept in ``kept``: after a large workload, a copy
-    between new ones takes up to 6 % longer. On a CPU they would depend on other processes more than on the device.
-    """
-    if not device.startswith("cuda"):
-        return {}
-    calls = {} if kept is None else kept
-    with torch.no_grad():
-        try:
-            if not calls:
-                calls.update(_sentinels(device))
-            freed = 2 * torch.cuda.max_memory_reserved(
-                device
-            )  # in this process, and as much in that of a cell
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._calls: dict[str, Operation] = {}
+        self._fastest = inf
+        """Seconds of the fastest copy so far."""
+
+    def measure(self) -> dict[str, float]:
+        """Return the milliseconds of the sentinels of a CUDA device: ``copy``, ``matmul`` and ``null``; none for others.
+
+        They copy 1 GiB (256 MiB of less than 16 GiB), multiply 4096 x 4096 matrices in half precision, and write one number.
+        Takes about 0.1 s, plus the start of the profiler. On a CPU they would depend on other processes more than on the device.
+        """
+        if not self._device.startswith("cuda"):
+            return {}
+        with torch.no_grad():
+            self._calls = self._calls or _sentinels(self._device)
+            # In this process, and as much in that of a cell.
+            freed = 2 * torch.cuda.max_memory_reserved(self._device)
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)
-            # Until the clocks are up, too, which takes an idle GPU tens of milliseconds.
-            start = perf_counter()
-            while perf_counter() - start < _WARM_SECONDS + freed / _CLEARED_PER_SECOND:
-                for _ in range(_WARM_BATCH):
-                    calls["copy"]()
-                torch.cuda.synchronize()
-            found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
-            return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
-        finally:
-            del calls  # else its buffers would still be in use
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._warm_up(_MOST_SECONDS + freed / _CLEARED_PER_SECOND)
+            found = {name: median_ms(call, self._device, _CALLS) for name, call in self._calls.items()}
             torch.cuda.empty_cache()
+        return found
 
-
-def _one_at_a_time(call: Operation, device: str) -> float:
-    """Return the median device time in ms of calls that are far apart.
-
-    Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each call has a
-    profiler session of its own, which leaves the GPU idle in between.
-    """
-    timer = CudaTimer(call, (), device)
-    return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
+    def _warm_up(self, most_seconds: float) -> None:
+        """Copy until the clocks are up and freed memory is cleared: a copy is as fast as any before, or this time is over."""
+        copy, start, batch = self._calls["copy"], perf_counter(), inf
+        while (elapsed := perf_counter() - start) < most_seconds:
+            if elapsed >= _WARM_SECONDS and batch <= _AS_FAST * self._fastest:
+                break
+            began = perf_counter()
+            for _ in range(_WARM_BATCH):
+                copy()
+            torch.cuda.synchronize()
+            batch = perf_counter() - began
+            self._fastest = min(self._fastest, batch)
 
 
 def _sentinels(device: str) -> dict[str, Operation]:

@@ -28,7 +28,7 @@ import torch
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.judge.candidate import Description
 from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
@@ -80,17 +80,18 @@ class _Judge:
         self._server = server
         self._answers = answers
         self._sessions: dict[str, BenchmarkSession] = {}
+        self._has_loaded = False
         self._stack = ExitStack()
 
     def judge(self, job: Job) -> None:
         """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
-        if not self._sessions:  # before the first cell starts, which could edit what is imported
+        if not self._has_loaded:  # before the first cell starts, which could edit what is imported
             if job.context.sources is not None:
                 project_operators(job.context.operators, job.context.sources)
             load_operators(job.context.operators)
-            with suppress(Exception):  # is told to the cell
-                self._session(job.device)
+            self.prepare(job.device)
             harness_version()
+            self._has_loaded = True
             if job.context.origin.environment == "uv":  # else packages are the user's, who may install others
                 sys.meta_path[:] = [OlderFiles() if one is PathFinder else one for one in sys.meta_path]
         self.answer(Written())
@@ -119,6 +120,11 @@ class _Judge:
                 return
             number, done_before = 0, done
 
+    def prepare(self, device: str) -> None:
+        """Open the session of a device."""
+        with suppress(Exception):  # is told to the cell
+            self._session(device)
+
     def answer(self, answer: Written) -> None:
         """Answer a line of ``kbt``."""
         self._answers.write(msgspec.json.encode(answer) + b"\n")
@@ -131,8 +137,8 @@ class _Judge:
             own = self._session(job.device)
             if connection.recv_bytes(2**10) != job.token.encode():
                 raise KbtError("run_benchmark", "is called by another program than the one that kbt started")
-            times = measure_sentinels(own.device, own.reference)
-            session = replace(own, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
+            before = {name: [ms] for name, ms in own.sentinels.measure().items()}
+            session = replace(own, smaller_results={}, sentinel_ms=before)
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _check_task(task, job)
@@ -154,9 +160,12 @@ class _Judge:
         """Return what is prepared and measured once in a build."""
         if device not in self._sessions:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
-            self._sessions[device] = BenchmarkSession(device=device, clocks=clocks, separate=True)
+            sentinels = Sentinels(device)
+            self._sessions[device] = BenchmarkSession(
+                device=device, clocks=clocks, sentinels=sentinels, separate=True
+            )
             start_autograd(device)
-            measure_sentinels(device, self._sessions[device].reference)  # starts the profiler
+            sentinels.measure()  # starts the profiler
             gc.freeze()  # torch alone is a million objects
         return self._sessions[device]
 
@@ -215,8 +224,8 @@ def _read(kind: type[Any]) -> Any:
     return msgspec.json.decode(line, type=kind)
 
 
-def main(path: str) -> None:
-    """Listen on the socket ``path``, and judge until standard input ends."""
+def main(path: str, device: str) -> None:
+    """Listen on the socket ``path``, and judge on a device until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an operator prints is no answer
     with torch.no_grad(), socket.socket(socket.AF_UNIX) as server:
@@ -224,5 +233,6 @@ def main(path: str) -> None:
         server.listen()
         judge = _Judge(server, answers)
         judge.answer(Written())
+        judge.prepare(device)  # while the first cell imports
         while True:
             judge.judge(_read(Job))

@@ -35,7 +35,7 @@ gc.disable()  # importing torch makes a million objects and little garbage
 sys.path += {paths!r}
 from kernels_bench_tools.measure.judge.process import main
 gc.enable()
-main({socket!r})
+main({socket!r}, {device!r})
 """
 
 
@@ -81,10 +81,12 @@ Turn = Future[None]
 class Judge:
     """One judging process; started again for the next cell if it has failed."""
 
-    def __init__(self, python: str, paths: list[str], variables: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, python: str, paths: list[str], variables: Mapping[str, str], folder: Path, device: str
+    ) -> None:
         self.socket = str(folder / "socket")
         self._log = folder / "log"
-        self._command = isolated_command(_CODE.format(paths=paths, socket=self.socket), python)
+        self._command = isolated_command(_CODE.format(paths=paths, socket=self.socket, device=device), python)
         # Threads that wait for each other would keep the cores busy on which cells are measured.
         self._variables = {"OMP_WAIT_POLICY": "passive", **variables, OWNER_VARIABLE: reaper().owner}
         self._start()
@@ -156,10 +158,10 @@ class Judge:
 
 
 class Judges:
-    """The processes that judge the cells of a build: one for each torch and GPU."""
+    """The processes that judge the cells of a build on a torch device: one for each torch and GPU."""
 
-    def __init__(self, environment: CellEnvironment, processes: Processes) -> None:
-        self._environment, self._processes = environment, processes
+    def __init__(self, environment: CellEnvironment, processes: Processes, device: str) -> None:
+        self._environment, self._processes, self._device = environment, processes, device
         self._judges: dict[tuple[str, str], Judge] = {}
         self._lock = threading.Lock()
 
@@ -184,7 +186,7 @@ class Judges:
                     python, site = self._prepared(script, folder / "environment")
                     paths.insert(0, str(site))
                 variables = self._environment.variables(folder) | compiler_caches({}, folder) | only_gpu(gpu)
-                self._judges[script, gpu] = Judge(python, paths, variables, folder)
+                self._judges[script, gpu] = Judge(python, paths, variables, folder, self._device)
             return self._judges[script, gpu]
 
     def _prepared(self, script: str, log: Path) -> tuple[str, Path]:

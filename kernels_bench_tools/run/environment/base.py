@@ -68,12 +68,13 @@ class Prepared:
     files: Installed | None = None
     """Its files, which no cell may change."""
 
-    def change(self, *, measures: bool) -> str:
+    def change(self, ended: int | None = None, *, measures: bool) -> str:
         """Return the first of its files that has changed; empty if none has, or if that is not looked for.
 
-        The current interpreter may have many packages, so it is looked at for a cell that ``measures`` only.
+        The current interpreter may have many packages, so it is looked at for a cell that ``measures`` only; ``ended`` as
+        for :meth:`.Installed.change`.
         """
-        return self.files.change() if self.files and (self.script or measures) else ""
+        return self.files.change(ended) if self.files and (self.script or measures) else ""
 
 
 class UvEnvironment:

@@ -91,6 +91,8 @@ class Installed:
         self._sources = tuple(sources)
         self._manifest = manifest
         self._states: dict[str, State] = {}
+        self._ended: int | None = 0
+        """As in :meth:`change`, when the files were last looked at."""
         self._lock = threading.Lock()
 
     @classmethod
@@ -109,20 +111,24 @@ class Installed:
 
     def adopt(self, other: Installed) -> None:
         """Take the states of the same environment after it was made again."""
-        self._states = other._states
+        self._states, self._ended = other._states, None
 
-    def change(self) -> str:
+    def change(self, ended: int | None = None) -> str:
         """Return the first file that changed since the states were taken, and how; empty if none did.
 
-        New bytecode is compiled again, and a file with the digest in its ``RECORD`` is accepted.
+        New bytecode is compiled again, and a file with the digest in its ``RECORD`` is accepted. ``ended`` is how many
+        processes the build has run, None while one runs: where none has since, the files are not looked at again.
         """
         with self._lock:
+            if ended is not None and ended == self._ended:
+                return ""
             try:
                 now = self._now()
             except OSError as error:
                 return f"{error.filename} cannot be read ({error.strerror})"
-            before = self._states
+            before, self._ended = self._states, None
             if now == before:
+                self._ended = ended
                 return ""
             differ = sorted({path for path, _ in now.items() ^ before.items()})
             files = [path for path in differ if not _BYTECODE.fullmatch(path)]
@@ -134,6 +140,7 @@ class Installed:
             if altered := _altered({path: now[path] for path in files}, listed):
                 return f"{self._name(altered)} changed"
             self._take(self._with_own_bytecode(now, differ))
+            self._ended = ended
             return ""
 
     def flaw(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Processes that are forks of one that has imported torch, which takes seconds.
+"""Processes that are forks of one that has imported torch, or what draws charts, which takes seconds.
 
 Each is a child of ``kbt``, in a session of its own, with the variables, files and folder that it would have been started
 with. The process that forks runs no code of a cell. Forks have its hash seed and its addresses, so they are no
@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ ROOM = "KBT_ROOM"
 """Variable that makes room for the variables of forks: other processes read them where those of the first one were."""
 _ROOM_BYTES = 2**16
 GO = b"go"
-"""What a fork waits for, see :mod:`kernels_bench_tools.measure.judge.start`."""
+"""What a fork waits for, see :mod:`kernels_bench_tools.forking`."""
 
 
 class Fork:
@@ -45,7 +46,7 @@ class Fork:
 
 
 class Forker:
-    """A process that forks when it is asked to; ``command`` is one of :mod:`kernels_bench_tools.measure.judge.start`."""
+    """A process that forks when it is asked to; ``command`` starts one that calls :func:`.fork_for_messages`."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], folder: Path) -> None:
         self._socket, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -58,17 +59,28 @@ class Forker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        self._failed = False
-        try:
-            _receive(self._socket, READY_SECONDS)
-        except OSError:
-            self.close()
+        self._failed = self._has_imported = False
+        self._lock = threading.Lock()
         self._conditions = conditions(self._process.pid)
 
     @property
-    def is_ready(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it has not failed, and no cell has changed what forks inherit: cores, priority or limits."""
         return not self._failed and conditions(self._process.pid) == self._conditions
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it could not import, as with another version of this package."""
+        return self._failed and not self._has_imported
+
+    def wait(self) -> None:
+        """Wait until it has imported."""
+        with self._lock:
+            try:
+                if not self._has_imported:
+                    self._has_imported = bool(_receive(self._socket, READY_SECONDS))
+            except OSError:
+                self.close()
 
     def fork(self, script: str, folder: Path, variables: Mapping[str, str], streams: Sequence[int]) -> Fork:
         """Return a copy of the process that runs a script with these standard streams; ``OSError`` if it has failed."""

@@ -103,6 +103,7 @@ class Processes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[Running] = set()
+        self._started = 0
         self._interrupted = False
         self._scheduling, self._slowed = scheduling(os.getpid()), 0
 
@@ -151,6 +152,11 @@ class Processes:
         assert process.returncode is not None
         return Exit(process.returncode, seconds, stop, memory.used)
 
+    def ended(self) -> int | None:
+        """Return how many processes have been started and have ended; None while one runs."""
+        with self._lock:
+            return None if self._running else self._started
+
     def slowed(self) -> int:
         """Return how often cores or priority of this process were found to be changed, and undo it if that is allowed.
 
@@ -184,8 +190,9 @@ class Processes:
             process: Running | None = None
             with suppress(OSError):  # what forks has failed
                 if start.forker:
-                    streams = start.stdin, *files
-                    process = start.forker.fork(start.command[-1], start.folder, variables, streams)
+                    with Path(os.devnull).open() as null:
+                        streams = null.fileno() if start.stdin < 0 else start.stdin, *files
+                        process = start.forker.fork(start.command[-1], start.folder, variables, streams)
             process = process or start_session(
                 start.command,
                 cwd=start.folder,
@@ -195,6 +202,7 @@ class Processes:
                 stderr=files[1],
             )
             self._running.add(process)
+            self._started += 1
         _restrain(process.pid)
         return process
 
