@@ -6,6 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -17,7 +19,8 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, update_file, write_struct
+from kernels_bench_tools.file_io import read_file, update_file, write_atomically, write_struct
+from kernels_bench_tools.measure.judge.runner import STARTER
 from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
 from kernels_bench_tools.own_process import module_variables, python_command
 from kernels_bench_tools.records.code import code_digest
@@ -38,6 +41,7 @@ from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
+from kernels_bench_tools.run.process.forks import Forker
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import slugify
@@ -257,7 +261,8 @@ def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
     with temporary_folder(prefix="kbt-import-") as folder:
         request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel)
-        end = _run(folder, request, folder / "names", CellContext(), timeout)
+        with closing(_Runner(timeout)) as measuring:
+            end = measuring.run(folder, request, folder / "names", CellContext())
         names = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
         if end.code or end.stop:
             reason = _failure(end, folder / "stderr", timeout)[1]
@@ -273,27 +278,28 @@ def _measure_all(
 ) -> list[_Measured]:
     """Measure what has no finished records of the same code in ``output``."""
     measured, stored = [], 0
-    for number, request in enumerate(requests, start=1):
-        path = output / request.implementation / f"{request.name}.jsonl"
-        files = filter(None, (request.reference, request.candidate))
-        texts = [read_file(Path(file)).decode(errors="replace") for file in files]
-        drawn = msgspec.json.encode(request.workload).decode() if request.workload else ""
-        text = request.kernel + drawn + "\n".join(texts)
-        origin = Provenance(code_digest=code_digest(text), environment="current")
-        records = read_records(path, on_problem=ignore) if path.is_file() else []
-        failed = any(record.outcome.failed and not record.outcome.ran for record in records)
-        is_whole = failed or len({record.process for record in records}) >= processes
-        if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
-            measured.append(_Measured(request, records))
-            stored += 1
-            continue
-        measured.append(_Measured(request, _measure(request, origin, processes, timeout)))
-        make_folder(path.parent, output)
-        write_records(path, measured[-1].records)
-        result = measured[-1].result
-        said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
-        line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
-        print(visible(line), file=sys.stderr, flush=True)
+    with closing(_Runner(timeout, processes)) as measuring:
+        for number, request in enumerate(requests, start=1):
+            path = output / request.implementation / f"{request.name}.jsonl"
+            files = filter(None, (request.reference, request.candidate))
+            texts = [read_file(Path(file)).decode(errors="replace") for file in files]
+            drawn = msgspec.json.encode(request.workload).decode() if request.workload else ""
+            text = request.kernel + drawn + "\n".join(texts)
+            origin = Provenance(code_digest=code_digest(text), environment="current")
+            records = read_records(path, on_problem=ignore) if path.is_file() else []
+            failed = any(record.outcome.failed and not record.outcome.ran for record in records)
+            is_whole = failed or len({record.process for record in records}) >= processes
+            if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
+                measured.append(_Measured(request, records))
+                stored += 1
+                continue
+            measured.append(_Measured(request, _measure(request, origin, processes, measuring)))
+            make_folder(path.parent, output)
+            write_records(path, measured[-1].records)
+            result = measured[-1].result
+            said = f"{result.status.label}{f': {result.reason}' if result.reason else ''}"
+            line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
+            print(visible(line), file=sys.stderr, flush=True)
     if stored:
         note(
             f"{plural(stored, 'result')} of earlier runs in {output} reused; remove a file there to measure it again"
@@ -350,35 +356,68 @@ def _natural(path: Path) -> tuple[int, str]:
     return (int(number) if number.isdecimal() else 0, str(path))
 
 
-def _measure(request: ProblemRequest, origin: Provenance, processes: int, timeout: float) -> list[Record]:
+def _measure(request: ProblemRequest, origin: Provenance, processes: int, measuring: _Runner) -> list[Record]:
     """Return the records of the processes of a candidate, also that of a failure."""
     records: list[Record] = []
     with temporary_folder(prefix="kbt-import-") as folder:
         for process in range(processes):
             file = folder / f"{process}.jsonl"
             context = CellContext(process=process, processes=processes, origin=origin)
-            end = _run(folder, request, file, context, timeout)
+            end = measuring.run(folder, request, file, context)
             made = read_records(file, on_problem=ignore) if file.is_file() else []
             records += made
             if end.code or end.stop or len(made) < 1 + bool(request.candidate or request.kernel):
-                status, reason = _failure(end, folder / "stderr", timeout)
+                status, reason = _failure(end, folder / "stderr", measuring.timeout)
                 failed = whole_record(request.implementation, status, reason, current_device())
                 failed.provenance, failed.process = origin, process
                 return [*records, failed]
     return records
 
 
-def _run(folder: Path, request: ProblemRequest, file: Path, context: CellContext, timeout: float) -> Exit:
-    write_struct(folder / "context.json", context)
-    write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
-    variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
-    start = Start(
-        command=python_command("-m", _MODULE, str(folder / "request.json")),
-        folder=folder,
-        variables=variables,
-        marker=f"{CONTEXT_VARIABLE}={variables[CONTEXT_VARIABLE]}",
-    )
-    return Processes().run(start, Limits(timeout), Logs(folder / "stderr"))
+class _Runner:
+    """Runs requests, each in a process that is a fork of one that has imported torch, where that changes no time.
+
+    On a CPU, ``processes`` of one request are to differ in all that differs from process to process.
+    """
+
+    def __init__(self, timeout: float, processes: int = 1) -> None:
+        self.timeout = timeout
+        self._forks = sys.platform == "linux" and (processes == 1 or current_device().kind != "cpu")
+        self._forker: Forker | None = None
+        self._stack = ExitStack()
+
+    def run(self, folder: Path, request: ProblemRequest, file: Path, context: CellContext) -> Exit:
+        write_struct(folder / "context.json", context)
+        write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
+        script = folder / "run.py"
+        write_atomically(
+            script, f"from {_MODULE} import main\n\nmain({str(folder / 'request.json')!r})\n".encode()
+        )
+        variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
+        kept = self._forker and (self._forker.is_usable or self._forker.is_hopeless)
+        if self._forks and not kept:
+            empty = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
+            self._forker = Forker(python_command(*STARTER), module_variables(os.environ), empty)
+            self._stack.callback(self._forker.close)
+        if self._forker:
+            self._forker.wait()
+        start = Start(
+            command=python_command(*STARTER, str(script)),
+            folder=folder,
+            variables=variables,
+            marker=f"{CONTEXT_VARIABLE}={variables[CONTEXT_VARIABLE]}",
+            forker=self._forker,
+        )
+        read, write = os.pipe()
+        os.write(write, b"now\n")
+        os.close(write)
+        try:
+            return Processes().run(replace(start, stdin=read), Limits(self.timeout), Logs(folder / "stderr"))
+        finally:
+            os.close(read)
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:

@@ -52,6 +52,21 @@ def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None
             assert (status[name], shares[name]) == (expected, float(expected == "ok"))
 
 
+def test_candidates_share_the_import_of_torch_and_nothing_else(tmp_path: Path) -> None:
+    write_problems(tmp_path / "problems", PROBLEMS)
+    leave = f"""        with open({str(tmp_path / "seen")!r}, "a") as file:
+            print(hash("seed"), hasattr(torch, "LEFT"), file=file)
+        torch.LEFT = True
+"""
+    write_candidates(tmp_path / "mine", PROBLEMS, HONEST, leave)
+    _import(tmp_path, "--candidates", "mine")
+    seen = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
+    first = [seed for seed, left in seen if left == "False"]  # a candidate is made more than once
+
+    assert len(first) == len(PROBLEMS)
+    assert len(set(first)) == 1
+
+
 def test_what_is_killed_broken_or_changed_costs_itself_only(tmp_path: Path) -> None:
     write_problems(tmp_path / "problems", PROBLEMS)
     write_candidates(tmp_path / "mine", PROBLEMS)
