@@ -20,7 +20,8 @@ takes depends on the addresses of its inputs, so sets smaller than this together
 CUDA_MOST_INPUT_SETS = 32
 CPU_CACHES = 4
 """On the CPU, size of all input sets together, in last-level caches."""
-MAX_ROTATED_BYTES = 512 * 2**20
+MAX_ROTATED_BYTES = 256 * 2**20
+"""More would take longer to make than to use. Of a cache that many cores share, such as 480 MiB, a virtual machine has a part."""
 MAX_INPUT_SETS = 256
 FREE_MEMORY_SHARE = 0.4
 """Largest share of the device's free memory for input sets."""
