@@ -1,12 +1,14 @@
 """Runs scripts in forks of this process, which has imported what takes long, and the ends of processes of cells.
 
-``kbt`` sends a message for each, see :mod:`kernels_bench_tools.run.process.forks`.
+``kbt`` sends a message for each, see :mod:`kernels_bench_tools.run.process.forks`. ``python -m kernels_bench_tools.forking
+MODULE...`` imports these modules.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import threading
 import time
 import warnings
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -89,3 +92,10 @@ def _take_variables(variables: dict[str, str]) -> None:
         raise OSError("no room for the variables")
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, text, len(text))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        import_module(name)
+    gc.freeze()
+    run_script(fork_for_messages())

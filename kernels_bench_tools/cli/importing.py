@@ -41,7 +41,7 @@ from kernels_bench_tools.results.export import markdown_table
 from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
 from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
-from kernels_bench_tools.run.process.forks import Forker
+from kernels_bench_tools.run.process.forks import Forker, can_fork
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import slugify
@@ -375,14 +375,11 @@ def _measure(request: ProblemRequest, origin: Provenance, processes: int, measur
 
 
 class _Runner:
-    """Runs requests, each in a process that is a fork of one that has imported torch, where that changes no time.
-
-    On a CPU, ``processes`` of one request are to differ in all that differs from process to process.
-    """
+    """Runs requests, each in so many processes, which are forks of one that has imported torch if they can be."""
 
     def __init__(self, timeout: float, processes: int = 1) -> None:
         self.timeout = timeout
-        self._forks = sys.platform == "linux" and (processes == 1 or current_device().kind != "cpu")
+        self._forks = can_fork(current_device().kind, processes)
         self._forker: Forker | None = None
         self._stack = ExitStack()
 
@@ -394,13 +391,10 @@ class _Runner:
             script, f"from {_MODULE} import main\n\nmain({str(folder / 'request.json')!r})\n".encode()
         )
         variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
-        kept = self._forker and (self._forker.is_usable or self._forker.is_hopeless)
-        if self._forks and not kept:
+        if self._forks and (self._forker is None or self._forker.is_spent):
             empty = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
             self._forker = Forker(python_command(*STARTER), module_variables(os.environ), empty)
             self._stack.callback(self._forker.close)
-        if self._forker:
-            self._forker.wait()
         start = Start(
             command=python_command(*STARTER, str(script)),
             folder=folder,

@@ -62,11 +62,15 @@ class BenchmarkSession:
             found = assess(work, ms, dtype, limits)  # with what has just been measured
         return found
 
+    def measure_sentinels(self) -> None:
+        """Time the sentinels, before the first workload and after the last."""
+        for name, ms in self.sentinels.measure().items():
+            self.sentinel_ms.setdefault(name, []).append(ms)
+
     def close(self) -> None:
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
-            for name, ms in self.sentinels.measure().items():
-                self.sentinel_ms.setdefault(name, []).append(ms)
+            self.measure_sentinels()
 
 
 @cache
@@ -80,13 +84,8 @@ def open_session(device: str) -> Iterator[BenchmarkSession]:
     """Yield a session; load the implementation within it."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
-        sentinels = Sentinels(device)
-        before = {name: [ms] for name, ms in sentinels.measure().items()}
+        session = BenchmarkSession(device=device, clocks=clocks, sentinels=Sentinels(device))
+        session.measure_sentinels()
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
-        yield BenchmarkSession(
-            device=device,
-            clocks=clocks,
-            sentinels=sentinels,
-            sentinel_ms=before,
-        )
+        yield session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -57,7 +56,7 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.logs import Logs, hide_paths, public
-from kernels_bench_tools.run.process.forks import Forker
+from kernels_bench_tools.run.process.forks import Forker, can_fork
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import InterruptedBuildError, Limits, Processes, Start, wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -71,7 +70,10 @@ _HOME, _SCRIPTS = "home", "cells"
 """In the folder of a process: its home, and its script with the cells that it imports."""
 _FORKERS = 3
 """Environments whose imports are kept in memory, a few hundred MB each."""
-_COMBINER = ("-m", "kernels_bench_tools.chart.start")
+_COMBINER = (
+    *("-m", "kernels_bench_tools.forking"),
+    *("kernels_bench_tools.chart.figure", "kernels_bench_tools.results.combine"),
+)
 _FULL_BYTES = 2**16
 """Space in the folder for temporary files below which a cell's result is not final."""
 
@@ -188,7 +190,8 @@ class LocalExecutor:
         """Start what judges cells of an environment, now, so that nothing is installed beside a measurement."""
         with suppress(OSError):  # is told to the cell
             judges = [self._judges.find(python, gpu) for gpu in self._gpus]
-            if self._forks(*judges, processes=0) and len(self._forkers) < _FORKERS:
+            # On a CPU it is not known yet whether cells measure in several processes.
+            if can_fork(self.device.kind, 0) and None not in judges and len(self._forkers) < _FORKERS:
                 self._find_forker(python, STARTER, self._project.policy.pass_env)
 
     def _make(self, script: Path, log: Path) -> Prepared:
@@ -320,12 +323,10 @@ class LocalExecutor:
         variables |= only_gpu(gpu)
         inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
         forker = None
-        if self._forks(judge, processes=task.context.processes):
+        if judge and can_fork(self.device.kind, task.context.processes):
             forker = self._find_forker(python, STARTER, task.policy.pass_env)
-        elif calls_combine(task.cell) and sys.platform == "linux":
+        elif calls_combine(task.cell) and can_fork():
             forker = self._find_forker(python, _COMBINER, task.policy.pass_env)
-        if forker:
-            forker.wait()
         return Start(
             command=[python, *(STARTER if judge else ()), str(script)],
             forker=forker,
@@ -349,20 +350,12 @@ class LocalExecutor:
         variables |= compiler_caches(os.environ, compiled)
         return variables | {name: os.environ[name] for name in pass_env if name in os.environ}
 
-    def _forks(self, *judges: Judge | None, processes: int) -> bool:
-        """Return whether a judged cell's processes are forks; ``processes`` is 0 if their number is not known yet.
-
-        On a CPU, several processes are to differ in all that differs from process to process, such as addresses.
-        """
-        alike = self.device.kind != "cpu" or processes == 1
-        return None not in judges and alike and sys.platform == "linux"
-
     def _find_forker(self, python: str, starter: Sequence[str], pass_env: Sequence[str]) -> Forker:
         """Return what forks processes of an environment, which may still import; if it fails, they are started."""
         key = (python, *starter, *pass_env)
         with self._fork_lock:
             forker = self._forkers.pop(key, None)
-            if forker is None or not (forker.is_usable or forker.is_hopeless):
+            if forker is None or forker.is_spent:
                 if forker:
                     forker.close()
                 while len(self._forkers) >= _FORKERS:

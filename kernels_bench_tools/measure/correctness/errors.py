@@ -237,8 +237,9 @@ def _fused_sums(
         return None
     given = torch.tensor([expected.numel(), rtol, least], dtype=torch.float64, device=actual.device)
     found = given.new_empty(_SUMS, _BLOCKS)
-    read = [one.contiguous() for one in (actual, expected, expected if more is None else more)]
-    values, wanted, extra = read
+    values, wanted, extra = (
+        one.contiguous() for one in (actual, expected, expected if more is None else more)
+    )
     arguments = [values, _TYPES[types[0]], wanted, extra, int(more is not None), given, found]
     kernel((_BLOCKS, 1, 1), (_THREADS, 1, 1), arguments)
     largest, sums = found.amax(1), found.sum(1)

@@ -89,7 +89,6 @@ class _Judge:
             if job.context.sources is not None:
                 project_operators(job.context.operators, job.context.sources)
             load_operators(job.context.operators)
-            self.prepare(job.device)
             harness_version()
             self._has_loaded = True
             if job.context.origin.environment == "uv":  # else packages are the user's, who may install others
@@ -120,11 +119,6 @@ class _Judge:
                 return
             number, done_before = 0, done
 
-    def prepare(self, device: str) -> None:
-        """Open the session of a device."""
-        with suppress(Exception):  # is told to the cell
-            self._session(device)
-
     def answer(self, answer: Written) -> None:
         """Answer a line of ``kbt``."""
         self._answers.write(msgspec.json.encode(answer) + b"\n")
@@ -134,11 +128,11 @@ class _Judge:
         """Judge what one call of ``run_benchmark`` asks for."""
         remote = RemoteCandidate(connection)
         try:
-            own = self._session(job.device)
+            own = self.session(job.device)
             if connection.recv_bytes(2**10) != job.token.encode():
                 raise KbtError("run_benchmark", "is called by another program than the one that kbt started")
-            before = {name: [ms] for name, ms in own.sentinels.measure().items()}
-            session = replace(own, smaller_results={}, sentinel_ms=before)
+            session = replace(own, smaller_results={}, sentinel_ms={})
+            session.measure_sentinels()
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _check_task(task, job)
@@ -156,7 +150,7 @@ class _Judge:
             traceback.print_exc()
             remote.fail(f"the judge failed: {type(error).__name__}: {error}")
 
-    def _session(self, device: str) -> BenchmarkSession:
+    def session(self, device: str) -> BenchmarkSession:
         """Return what is prepared and measured once in a build."""
         if device not in self._sessions:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
@@ -233,6 +227,7 @@ def main(path: str, device: str) -> None:
         server.listen()
         judge = _Judge(server, answers)
         judge.answer(Written())
-        judge.prepare(device)  # while the first cell imports
+        with suppress(Exception):  # is told to the cell
+            judge.session(device)  # while the first one imports
         while True:
             judge.judge(_read(Job))

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,16 @@ READY_SECONDS, FORK_SECONDS = 120.0, 10.0
 ROOM = "KBT_ROOM"
 """Variable that makes room for the variables of forks: other processes read them where those of the first one were."""
 _ROOM_BYTES = 2**16
+
+
+def can_fork(device_kind: str = "", processes: int = 1) -> bool:
+    """Return whether forks are as good as processes that are started, for so many that measure the same.
+
+    On a CPU, several are to differ in all that differs from process to process, such as addresses.
+    """
+    return sys.platform == "linux" and (device_kind != "cpu" or processes == 1)
+
+
 GO = b"go"
 """What a fork waits for, see :mod:`kernels_bench_tools.forking`."""
 
@@ -64,14 +75,14 @@ class Forker:
         self._conditions = conditions(self._process.pid)
 
     @property
-    def is_usable(self) -> bool:
-        """Whether it has not failed, and no cell has changed what forks inherit: cores, priority or limits."""
-        return not self._failed and conditions(self._process.pid) == self._conditions
+    def is_spent(self) -> bool:
+        """Whether another one is to take its place: it has failed, or a cell has changed its cores, priority or limits.
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether it could not import, as with another version of this package."""
-        return self._failed and not self._has_imported
+        Where it could not import, as with another version of this package, another one could not either.
+        """
+        if self._failed:
+            return self._has_imported
+        return conditions(self._process.pid) != self._conditions
 
     def wait(self) -> None:
         """Wait until it has imported."""

@@ -117,6 +117,8 @@ class Processes:
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
+        if start.forker:
+            start.forker.wait()
         began = time.monotonic()
         with logs.opened() as files:
             process = self._start(start, files)
