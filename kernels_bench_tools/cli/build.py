@@ -14,6 +14,7 @@ from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
     finished_cells,
+    known_records,
     last_build,
     note,
     note_unused,
@@ -23,7 +24,6 @@ from kernels_bench_tools.cli.output import (
     summarize_build,
 )
 from kernels_bench_tools.cli.progress import PlainProgress
-from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.records.build import BuildRun
 from kernels_bench_tools.records.committed import effect_files, record_files
@@ -31,7 +31,6 @@ from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.report.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import program_key, publish
-from kernels_bench_tools.results.counted import counted
 from kernels_bench_tools.results.effects import Effects
 from kernels_bench_tools.results.missing import missing_summaries
 from kernels_bench_tools.results.needed import Needed, needed
@@ -125,11 +124,7 @@ def _find_lacking(project: Project, paths: list[str], options: BuildOptions) -> 
     for operator, files in operators(project).items():
         if not wanted.intersection(files):
             continue
-        notebooks = {
-            notebook.implementation: notebook
-            for notebook in (survey_notebook(project, path) for path in files)
-        }
-        records = counted(project.root, operator, last, {name: one.front for name, one in notebooks.items()})
+        notebooks, records = known_records(project, operator, files, last)
         digests = {name: one.digests for name, one in notebooks.items()}
         processes = options.process_counts(device.kind)[-1]
         found[operator] = needed(operator, records, digests, device, options.request, processes)

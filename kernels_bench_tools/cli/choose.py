@@ -12,6 +12,7 @@ from msgspec import structs
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import (
+    known_records,
     last_build,
     note_problem,
     note_unused,
@@ -22,7 +23,6 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.estimate import Estimate
-from kernels_bench_tools.notebooks.document import survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.records.committed import EFFECTS, record_file
 from kernels_bench_tools.records.device import Device, current_device
@@ -43,7 +43,6 @@ from kernels_bench_tools.results.choose import (
     unmeasured,
 )
 from kernels_bench_tools.results.choose import choose as choose_at
-from kernels_bench_tools.results.counted import counted
 from kernels_bench_tools.results.effects import EffectVerdict, read_effect
 from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.text.hiding import visible
@@ -228,9 +227,7 @@ def forward_summaries(project: Project, names: Iterable[str]) -> dict[str, Summa
     """Return the summary of each operator's forward passes: committed records, and those of the last build."""
     known, build, summaries = operators(project), last_build(project), {}
     for operator in names:
-        notebooks = [survey_notebook(project, path) for path in known[operator]]
-        fronts = {each.implementation: each.front for each in notebooks}
-        records = counted(project.root, operator, build, fronts)
+        _, records = known_records(project, operator, known[operator], build)
         for problem in records.problems:
             note_problem(problem)
         forward = [

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -21,6 +21,10 @@ from kernels_bench_tools.records.record import Record, Status
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.tables import table, wrapped
 from kernels_bench_tools.text.words import abbreviated, plural
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.notebooks.document import Notebook
+    from kernels_bench_tools.results.counted import Counted
 
 
 def print_json(data: Any) -> None:
@@ -80,6 +84,20 @@ def print_table(
 def last_build(project: Project) -> BuildRun | None:
     """Return the results of the last build; None if there was none, or its file cannot be read."""
     return find_struct(project.state / "build.json", BuildRun)
+
+
+def known_records(
+    project: Project, operator: str, files: Iterable[Path], build: BuildRun | None
+) -> tuple[dict[str, Notebook], Counted]:
+    """Return an operator's notebooks by implementation, as they are now, and what counts: committed records, and a build's."""
+    from kernels_bench_tools.notebooks.document import survey_notebook  # not every verb needs them
+    from kernels_bench_tools.results.counted import counted
+
+    notebooks = {
+        notebook.implementation: notebook for notebook in (survey_notebook(project, it) for it in files)
+    }
+    fronts = {name: notebook.front for name, notebook in notebooks.items()}
+    return notebooks, counted(project.root, operator, build, fronts)
 
 
 def finished_cells(result: BuildRun) -> list[tuple[NotebookRun, CellRun]]:
