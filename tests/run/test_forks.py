@@ -101,10 +101,16 @@ if os.fork() == 0:
 
 
 FORKING = """
-import glob
+import contextlib, glob
+
+def read(path):
+    with contextlib.suppress(OSError):  # the thread or process has ended
+        return open(path).read()
+    return ""
+
 for path in glob.glob(f"/proc/{os.getppid()}/task/*/children"):
-    for pid in map(int, open(path).read().split()):
-        if pid != os.getpid() and open(f"/proc/{pid}/cmdline").read().endswith("judge.start\\0"): CHANGE
+    for pid in map(int, read(path).split()):
+        if pid != os.getpid() and read(f"/proc/{pid}/cmdline").endswith("judge.start\\0"): CHANGE
 """
 
 
