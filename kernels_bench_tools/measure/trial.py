@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import secrets
 import sys
 import time
 import traceback
@@ -24,10 +25,13 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import (
+    LEAST_SLICES,
+    SHARE_OF_SLICES,
     Case,
     ChangedInputsError,
     Correctness,
     changed_inputs,
+    check_again,
     check_calls,
     require_usual,
     without_memory,
@@ -46,7 +50,6 @@ from kernels_bench_tools.measure.operator import (
     Workload,
     failed_status,
     failure_of,
-    no_edge_cases,
     one_slice,
     size_in_bytes,
     tensors_of,
@@ -91,10 +94,6 @@ COPIES = 3.0
 CLOCKED_AGAIN, CLOCKED_CALLS, CLOCK_PAUSE_SECONDS = 40, 5, 0.05
 """If a call took longer: how often further calls are made, how many in a row, with a pause between. The first call after a
 pause waits for threads and cores to wake up; one of the row, chosen at random, counts."""
-SHARE_OF_SLICES, LEAST_SLICES = 1 / 8, 4
-"""How much of the output of a timed call is compared, chosen at random after the call: the reference of a long attention
-takes a second. An eighth of some ten outputs in each of three processes are 120 slices or more: an implementation that
-leaves out 5 % of each timed call, which saves as much, passes once in 400."""
 LAST_CHANGES = 16
 """Of inputs before a timed call that failed: are these to blame?"""
 MAX_PRESSURE = 0.2
@@ -148,8 +147,6 @@ def run_trial(
             of_mode = in_mode(operator, mode).for_workload(workload)
             # In untimed calls, the outputs of the forward pass before a backward pass are checked, too.
             checked = in_mode(operator, "fwd_bwd" if mode == "bwd" else mode).for_workload(workload)
-            if process > 0:  # the first one checks them: they are the same in all, and each shape is compiled
-                checked = replace(checked, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)
             for entries in (False, True):
                 trial = Trial(status=Status.OK, seed=trial.seed, flags=list(dict.fromkeys(of_mode.declared)))
@@ -164,7 +161,7 @@ def run_trial(
                     positions=positions,
                     request=request,
                     kernels=kernels,
-                    shapes=process == 0,
+                    thorough=process == 0,
                     entries=entries,
                 )
                 try:
@@ -232,10 +229,12 @@ class _Attempt:
     """Returns which inputs change between timed calls."""
     request: Request
     kernels: str
-    shapes: bool
-    """Whether shapes that the judge draws are checked."""
+    thorough: bool
+    """Whether edge cases and drawn shapes are checked: they are the same in all processes, and each shape is compiled."""
     entries: bool
     """Whether all inputs that change keep the elements of entries, see :meth:`.InputChanges.of`."""
+    turn: int = field(default_factory=partial(secrets.randbelow, 2**16))
+    """Decides which numbers, such as eps, come with difficult values before and which after the timed calls."""
     reasons: dict[Flag, str] = field(default_factory=dict)
     """Why the trial has flags, as far as there are reasons."""
 
@@ -261,14 +260,13 @@ class _Attempt:
         trial.second_ms = self.candidate.call(Case(trial.seed)).ms
         return without_memory(outputs)
 
-    def _check_calls(self, inputs: Inputs) -> None:
-        def call(case: Case, given: Inputs) -> tuple[Any, bool]:
-            called = self.candidate.call(case)
-            return called.output, changed_inputs(self.operator, called.arguments, given)
+    def _call(self, case: Case, given: Inputs) -> tuple[Any, bool]:
+        called = self.candidate.call(case)
+        return called.output, changed_inputs(self.operator, called.arguments, given)
 
-        known = self.session.smaller_results
-        found = check_calls(self.checked, self.workload, call, inputs, known, shapes=self.shapes)
-        self.trial.correctness = found
+    def _check_calls(self, inputs: Inputs) -> None:
+        own = self.checked, self.workload, self._call, inputs, self.session.smaller_results
+        self.trial.correctness = found = check_calls(*own, thorough=self.thorough, turn=self.turn)
         self.trial.add(found.flags)
 
     def _make_batches(self, inputs: Inputs, changes: InputChanges, like: Sequence[Tensor]) -> Batches:
@@ -342,6 +340,10 @@ class _Attempt:
             timed.pop(Flag.STALE_OUTPUT, None)
         if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
             self.reasons = timed | self.reasons
+        if trial.correctness.ok and not self.reasons:
+            of = self.checked, self.workload, self._call, self.session.device
+            check_again(*of, trial.correctness, self.turn + 1)
+            trial.add(trial.correctness.flags)
         if Flag.DISTURBED not in found.flags:
             self.reasons |= late
             if note := late.get(Flag.DISTURBED):

@@ -22,7 +22,7 @@ from kernels_bench_tools.records.record import (
     Work,
 )
 
-LIMIT = 2048
+LIMIT = 2**11 + 2**6
 
 
 @pytest.fixture(scope="module")

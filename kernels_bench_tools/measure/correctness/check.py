@@ -19,7 +19,9 @@ from kernels_bench_tools.measure.correctness.compare import (
     is_valid,
     require_outputs,
     sensitivity,
+    some_slices,
 )
+from kernels_bench_tools.measure.correctness.difficult import difficult_groups, mixed
 from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.inputs import with_axes
 from kernels_bench_tools.measure.judge.memory import copied, fingerprint, is_dense, poison_memory, same_bits
@@ -38,6 +40,10 @@ SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
 DRAWN_SHAPES = 2
 """Shapes that are drawn for each function and dtype of an operator, in each process."""
+SHARE_OF_SLICES, LEAST_SLICES = 1 / 8, 4
+"""How much of the output of a timed call, and of one on difficult values, is compared, chosen at random after the call: the
+reference of a long attention takes a second. An eighth of some ten outputs in each of three processes are 120 slices or more:
+an implementation that leaves out 5 % of each timed call, which saves as much, passes once in 400."""
 _DRAWS = 16
 """How often axes are drawn until the operator has results for them; after every fourth, fewer of them change."""
 _MOST = 2**20
@@ -67,9 +73,13 @@ class Case:
     """Number of that input, and of its element."""
     sorted: bool = False
     """Whether indices are."""
+    group: int = -1
+    """Of difficult inputs, see :mod:`.difficult`; -1 for others."""
 
     @property
     def name(self) -> str:
+        if self.group >= 0:
+            return "mixed edge cases"
         if self.axes:
             return f"shape {'x'.join(map(str, self.axes.values()))}"
         return (
@@ -80,13 +90,20 @@ class Case:
         """Make the inputs of a case that is no edge case of the operator's."""
         of = operator.smaller(workload) if self.smaller else workload
         made = list(operator.made_inputs(with_axes(of, **self.axes), device, self.seed))
-        if self.value:
-            changed = made[self.position] = copied(made[self.position])
-            # Not torch.unravel_index, which imports sympy: a second of each process.
-            changed[tuple(map(int, np.unravel_index(self.element, changed.shape)))] = float(self.value)
+        if self.group >= 0:
+            made = list(mixed(difficult_groups(operator, of, tuple(made))[self.group], self.seed))
+        made = _with_value(self, made)
         for number in _indices(operator, made) if self.sorted else ():
             made[number] = made[number].sort().values
         return tuple(made)
+
+
+def _with_value(case: Case, made: list[Any]) -> list[Any]:
+    if case.value:
+        changed = made[case.position] = copied(made[case.position])
+        # Not torch.unravel_index, which imports sympy: a second of each process.
+        changed[tuple(map(int, np.unravel_index(case.element, changed.shape)))] = float(case.value)
+    return made
 
 
 def _indices(operator: Operator, inputs: Sequence[Any]) -> list[int]:
@@ -161,19 +178,20 @@ def check_calls(
     inputs: Inputs,
     known: SmallerResults | None = None,
     *,
-    shapes: bool = True,
+    thorough: bool = True,
+    turn: int = 0,
 ) -> Correctness:
     """Compare an implementation with the reference, and its error with that of torch's operator.
 
-    Checks the workload's inputs, twice; then other seeds and the edge cases on the operator's smaller version of the
-    workload, whose results are taken from ``known`` and added to it, and with ``shapes`` drawn ones. An edge case, or
+    Checks the workload's inputs, twice, and difficult ones; then other seeds and, if ``thorough``, the edge cases and drawn
+    shapes on the operator's smaller version of the workload, whose results are taken from ``known`` and added to it. An edge case, or
     all values of the smaller size, may be refused by an exception, which is noted. Refusing only some values of a size is
     wrong. Exceptions on the workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
     corr: dict[str, Any] = {"ref": "float64", "rtol": tolerance.rtol, "atol": tolerance.atol, "cases": 0}
-    checks = _Checks(operator, call, str(inputs[0].device), Correctness(ok=False, corr=corr), shapes)
+    checks = _Checks(operator, call, str(inputs[0].device), Correctness(ok=False, corr=corr), thorough)
     result = checks.result
     try:
         checks.workload(workload, inputs)
@@ -181,6 +199,8 @@ def check_calls(
         result.merge(smaller)
         if smaller.refuses_size and (error := checks.seeds(workload)):
             raise _refused_values(error)
+        if thorough:
+            checks.difficult(workload, turn)
     except WrongResultError as wrong:
         result.reason = str(wrong)
         corr["reason"] = result.reason[:_MAX_REASON]
@@ -188,6 +208,17 @@ def check_calls(
     if not result.ok and Flag.NONDETERMINISTIC in result.flags:
         result.flags.remove(Flag.NONDETERMINISTIC)  # means nothing for a wrong result
     return result
+
+
+def check_again(
+    operator: Operator, workload: Workload, call: CallCase, device: str, found: Correctness, turn: int
+) -> None:
+    """Check a call with other difficult values, now that calls were timed; ``turn`` is one more than that of before."""
+    try:
+        _Checks(operator.for_workload(workload), call, device, found).difficult(workload, turn, after=True)
+    except WrongResultError as wrong:
+        found.ok, found.reason = False, found.reason or str(wrong)
+        found.corr.setdefault("reason", found.reason[:_MAX_REASON])
 
 
 @dataclass(frozen=True, slots=True)  # an implementation of this process cannot give it other methods
@@ -198,7 +229,7 @@ class _Checks:
     call: CallCase
     device: str
     result: Correctness
-    shapes: bool
+    thorough: bool = True
 
     def workload(self, workload: Workload, inputs: Inputs) -> None:
         case, operator, result = Case(workload.seed), self.operator, self.result
@@ -240,6 +271,8 @@ class _Checks:
         ordinary = self.operator.made_inputs(smaller, self.device, workload.seed)
         for number, (name, inputs) in enumerate(
             self.operator.each("edge_cases", self.operator.edge_cases, smaller, ordinary)
+            if self.thorough
+            else ()
         ):
             case = Case(workload.seed, smaller=True, edge=number)
             # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
@@ -258,6 +291,38 @@ class _Checks:
         known[key] = checks.result
         return checks.result
 
+    def difficult(self, workload: Workload, turn: int, *, after: bool = False) -> None:
+        """Check slices of what it makes of difficult values at full size; ``after`` timing also with a NaN.
+
+        Other parameters and numbers, such as eps, take turns with ordinary ones. Where torch's own operator is wrong for them, or where they have numbers that it refuses, nothing follows.
+        """
+        operator, seed = self.operator, _RANDOM.randrange(_SEEDS)
+        ordinary = operator.made_inputs(workload, self.device, seed)
+        groups = difficult_groups(operator, workload, ordinary)
+        other = turn % 2 and len(groups) > 1
+        case = Case(seed, group=1 + turn // 2 % (len(groups) - 1) if other else 0)
+        if after and (positions := operator.nonfinite.get("nan")) and not operator.rounded:
+            position = _RANDOM.choice(positions)
+            element = _RANDOM.randrange(ordinary[position].numel())
+            case = replace(case, value="nan", position=position, element=element)
+        if operator.baseline is None or (len(groups[0]) == len(groups) == 1 and not case.value):
+            return
+        inputs = tuple(_with_value(self._note(case), list(mixed(groups[case.group], seed))))
+        try:
+            output = self._output(case, inputs)
+        except Exception as error:
+            if failed_status(error) is Status.OOM:
+                raise
+            if case.group == 0 and is_valid(operator, inputs, finite=False):
+                raise _refused_values(error) from None
+            return
+        only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
+        try:
+            self._conclude(compare(output, operator, inputs, only), precision=False)
+        except WrongResultError as wrong:
+            if is_valid(operator, inputs, finite=False):
+                raise WrongResultError(f"on {case.name}: {wrong}") from None
+
     def seeds(self, workload: Workload, *, smaller: bool = False) -> Exception | None:
         """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
         errors = []
@@ -274,7 +339,7 @@ class _Checks:
         """Yield cases of sizes and elements that no implementation can know before; those of sizes first."""
         operator, seed = self.operator, _RANDOM.randrange(_SEEDS)
         found = 0
-        for draw in range(_DRAWS if self.shapes else 0):
+        for draw in range(_DRAWS if self.thorough else 0):
             axes = _draw_axes(operator, smaller, 1 + draw // 4)
             if found < DRAWN_SHAPES and axes != smaller.axes:
                 case = Case(seed + draw, smaller=True, axes=axes)
