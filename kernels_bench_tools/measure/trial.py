@@ -59,41 +59,39 @@ from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_c
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import (
     WARM_CALLS,
+    SealedTime,
     TimingResult,
-    back_to_back,
-    launch_gap_ms,
     measure_calls,
     measure_sustained,
+    sealed,
 )
 from kernels_bench_tools.measure.timing.sampling import affordable
+from kernels_bench_tools.measure.timing.seal import Replay
 from kernels_bench_tools.records.record import (
     REJECTING,
     Failure,
     Flag,
-    Kernel,
     Quantities,
     Status,
-    Timing,
     Work,
 )
 from kernels_bench_tools.records.request import USUAL_REQUEST, Request
 from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 
-BOUND_FACTOR, BOUND_MS = 1.25, 0.5
-"""A call on a GPU takes at most this much longer by this process's clock than by the candidate's."""
-COLD_SHARE, HOT_SHARE, GAP_FACTOR = 0.8, 0.92, 2.0
-"""A GPU's cold and hot times are at least this share of that of a call in a queue, by this process's clock and without the gaps
-between its kernels. Cold calls of 5,220 committed records took at least 0.81 hot ones: their outputs remain in a cache."""
+SEALED_SHARE, GAP_MS = 0.95, 0.0015
+"""A GPU's time is at least this share of that of a sealed call, less so much for the gap before each kernel, whose code is in no
+cache then, and once more before the first: up to 1.41 and 2.84 us were seen."""
+LEAST_SEALED = 1
+"""Slices of an output of a sealed call that are compared at least: there are six of these calls."""
+LAUNCH_MS, LEAST_KERNEL_MS = 0.002, 0.0005
+"""A kernel takes at least so long to be queued and to run, else it is none."""
 STEADY = 1.05
 """Queues that differ by a larger factor are disturbed, as by another process on the device."""
-QUEUED_AGAIN = 2
-"""How often the queues of a row that contradicts them are timed again: the shortest time counts."""
+SEALED_AGAIN = 2
+"""How often the sealed calls of a row that contradicts them are timed again: the shortest time counts."""
 HARNESS_SECONDS = 0.1
 COPIES = 3.0
 """So much longer may the harness need where a call overwrites inputs, which are copied before it: up to 2.6 times were seen."""
-CLOCKED_AGAIN, CLOCKED_CALLS, CLOCK_PAUSE_SECONDS = 40, 5, 0.05
-"""If a call took longer: how often further calls are made, how many in a row, with a pause between. The first call after a
-pause waits for threads and cores to wake up; one of the row, chosen at random, counts."""
 LAST_CHANGES = 16
 """Of inputs before a timed call that failed: are these to blame?"""
 MAX_PRESSURE = 0.2
@@ -277,7 +275,12 @@ class _Attempt:
         held = sum(map(size_in_bytes, [*inputs, *copies]))
         sets = input_set_count(self.trial.work.bytes_moved, self.session.device, held)
         most = calls_at_once(sum(map(size_in_bytes, like)), self.session.device)
-        return Batches(self.candidate, sets, keep=_own, most=most)
+        replay = None
+        if self.session.separate and self.session.device.startswith("cuda"):
+            two, made = (inputs, self._given(1)) if sets > 1 else (inputs, inputs), changes.copies(inputs)
+            outputs = [torch.empty_like(one, device=self.session.device) for one in like]
+            replay = Replay(changes.given(*two, made), made, outputs)
+        return Batches(self.candidate, sets, keep=_own, most=most, replay=replay)
 
     def _time(self, batches: Batches, inputs: Inputs, changes: InputChanges, like: Sequence[Tensor]) -> None:
         """Time the calls; if that fails because of inputs that changed, that is a ``ChangedInputsError``."""
@@ -303,6 +306,7 @@ class _Attempt:
                     clocks=self.session.clocks,
                     processes=self._processes,
                     harness_ms=harness_ms,
+                    seal=_seal(batches),
                 )
                 if device == "cpu":
                     # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
@@ -325,7 +329,8 @@ class _Attempt:
         assert found
         assert trial.correctness
         trial.add(found.flags)
-        late = _exceeds_clock(found, batches, self.session.device) if self.session.separate else {}
+        seal = _seal(batches)
+        late = _exceeds_clock(found, batches, seal) if seal else {}
         self.reasons |= self.candidate.finish()
         if self.request.sustained:  # after all that is about the headline
             own = found.latency.p50, self.session.clocks, self._processes
@@ -379,6 +384,13 @@ class _Attempt:
     def _given(self, which: int) -> Inputs:
         """Make the set of inputs with this number, before any change."""
         return self.operator.made_inputs(self.workload, self.session.device, self.trial.seed + which)
+
+
+def _seal(batches: Batches) -> SealedTime | None:
+    """Return what times sealed calls, on a GPU of another process."""
+    if (replay := batches.replay) is None:
+        return None
+    return lambda kernels: sealed(batches, kernels, replay.without_calls)
 
 
 def _idle_calls(
@@ -443,13 +455,18 @@ def judge_timed_calls(
         original = inputs = given(which)
         numbers, done = batches.changes[which], 0
         for one in group:
-            if one.changes > done:
+            if one.call and batches.replay and changes.renew is None:
+                inputs = batches.replay.inputs(one.call)
+            elif one.changes > done:
                 inputs = changes.apply(original, numbers[done : one.changes])
                 done = one.changes
             try:
+                if not one.whole:
+                    raise WrongResultError("it was another one when the call had ended")
                 if operator.slices is not one_slice:  # else shapes are compared, which may depend on values
                     require_alike(one.output, like)
-                only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
+                least = LEAST_SEALED if one.call else LEAST_SLICES
+                only = some_slices(operator, inputs, least=least, share=SHARE_OF_SLICES)
                 require_correct(one.output, operator, inputs, only)
             except (WrongResultError, OperatorError) as wrong:
                 if Flag.STALE_OUTPUT not in reasons:
@@ -470,68 +487,32 @@ def judge_timed_calls(
     return reasons
 
 
-def _exceeds_clock(found: TimingResult, batches: Batches, device: str) -> dict[Flag, str]:
+def _exceeds_clock(found: TimingResult, batches: Batches, seal: SealedTime) -> dict[Flag, str]:
     """Return ``timer_tamper`` if a GPU's times are too short for what this process's clock measured, with the reason.
 
     What contradicts them is timed again. If other processes use the device, or wait for a core, that is ``disturbed``.
     """
     if found.quantities is None:
         return {}
+    if (queued := found.quantities.sealed) is None:
+        return {Flag.UNSEALED: "its calls wait for the device, or have too many inputs or outputs"}
     start, waited = time.perf_counter(), cpu_pressure() or 0.0
-    if found.quantities.back_to_back:
-        late = _late_in_queue(found.latency.p50, found.quantities, found.kernels, batches, device)
-    else:
-        late = _late_alone(found.latency.p50, found.quantities, batches)
+    reported = found.latency.p50
+    kernels = sum(one.count for one in found.kernels if one.ms >= LEAST_KERNEL_MS * one.count)
+    for left in range(SEALED_AGAIN, -1, -1):
+        gaps_ms = GAP_MS * (1 + min(kernels, min(batches.queuing_ms) / LAUNCH_MS))
+        fastest = queued.p50 if queued.ci_low is None else queued.ci_low
+        if reported >= SEALED_SHARE * fastest - gaps_ms:
+            return {}
+        if left and (again := seal(kernels)) and again.p50 < queued.p50:
+            found.quantities.sealed = queued = again
     share = ((cpu_pressure() or 0.0) - waited) / (time.perf_counter() - start)
-    queued = found.quantities.back_to_back
+    late = f"a sealed call took {fastest:.4g} ms by the judge's clock, and {reported:.4g} ms were reported"
     why = ""
     if Flag.NEIGHBOUR in found.flags:
         why = "another process used the device"
     elif share > MAX_PRESSURE:
         why = f"processes waited {share:.0%} of the time for a core"
-    elif queued and not (queued.ci_high or queued.p50) <= STEADY * (queued.ci_low or 0.0):
+    elif not (queued.ci_high or queued.p50) <= STEADY * (queued.ci_low or 0.0):
         why = "other queues took another time, or were too few"
-    if not late:
-        return {}
     return {Flag.DISTURBED: f"{late}, but {why}"} if why else {Flag.TIMER_TAMPER: late}
-
-
-def _late_alone(cold_ms: float, quantities: Quantities, batches: Batches) -> str:
-    """Return why single calls take longer than reported; empty if one is fast enough, and its output is right."""
-    host, e2e = quantities.host_submit, quantities.e2e
-    # A call takes at most the host's part and the device's.
-    reported = min(e2e.p50 if e2e else 0.0, cold_ms + (host.p50 if host else 0.0))
-    for _ in range(CLOCKED_AGAIN):
-        if min(batches.clocked_here, default=0.0) <= BOUND_FACTOR * reported + BOUND_MS:
-            return ""
-        time.sleep(CLOCK_PAUSE_SECONDS)
-        batches.clock(CLOCKED_CALLS)
-    fast = min(batches.clocked_here)
-    return f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"
-
-
-def _fastest(queued: Timing) -> float:
-    return queued.p50 if queued.ci_low is None else queued.ci_low
-
-
-def _late_in_queue(
-    cold_ms: float, quantities: Quantities, kernels: Sequence[Kernel], batches: Batches, device: str
-) -> str:
-    """Return why calls take longer in a queue than reported; empty if they do not."""
-    reported = {f"{cold_ms:.4g} ms with cold caches": cold_ms / COLD_SHARE}
-    if hot := quantities.device_hot:
-        reported[f"{hot.p50:.4g} ms with warm caches"] = hot.p50 / HOT_SHARE
-    text, bound = min(reported.items(), key=lambda one: one[1])
-    count = sum(kernel.count for kernel in kernels)
-    gaps_ms = GAP_FACTOR * count * launch_gap_ms(device) if count else 0.0
-    for left in range(QUEUED_AGAIN, -1, -1):
-        queued = quantities.back_to_back
-        fastest = _fastest(queued) if queued else 0.0
-        if fastest - gaps_ms <= bound:
-            break
-        if not left:
-            return f"a call in a queue took {fastest:.4g} ms by the clock of another process, and {text} were reported"
-        again = back_to_back(batches, count)
-        if queued and again:
-            quantities.back_to_back = min(queued, again, key=_fastest)
-    return ""

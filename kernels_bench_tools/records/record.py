@@ -140,6 +140,11 @@ class Flag(Labelled):
         *("timer_tamper", "timing contradicted"),
         "calls took longer by the judge's clock than reported, or functions of the harness were replaced",
     )
+    UNSEALED = (
+        "unsealed",
+        "not sealed",
+        "its calls could not be timed by the judge's clock, as they wait for the device",
+    )
     STALE_OUTPUT = "stale_output", "stale output", "the output of a timed call is wrong for its inputs"
     INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs without `in_place=True`"
     ALIASED_OUTPUT = "aliased_output", "output aliased", "shares memory with an input or an earlier output"
@@ -173,7 +178,7 @@ class Flag(Labelled):
 
 REJECTING = frozenset(
     {Flag.STREAM_ESCAPE, Flag.THREAD_INJECTION, Flag.LAZY_OUTPUT, Flag.TIMER_TAMPER}
-    | {Flag.STALE_OUTPUT, Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT, Flag.FALLBACK}
+    | {Flag.STALE_OUTPUT, Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT, Flag.FALLBACK, Flag.UNSEALED}
 )
 """Flags with which a record is ``rejected``: its time is not that of the work it claims."""
 
@@ -239,7 +244,9 @@ class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
     e2e: Timing | None = None
     """Wall time of a call and the wait for its result, on an idle device."""
     back_to_back: Timing | None = None
-    """Device time of a call among others that are queued without a gap, by the clock of another process."""
+    """Device time of a call among others that are queued without a gap, by the clock of another process; in older records."""
+    sealed: Timing | None = None
+    """Device time of a call by the judge's clock: its inputs were made right before it, its outputs digested right after it."""
     sustained: Timing | None = None
     """Time of a call among others that run without a pause, with rotated inputs, once it no longer changes. If asked for."""
 

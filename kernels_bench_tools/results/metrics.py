@@ -16,7 +16,7 @@ from kernels_bench_tools.records.summary import DeviceSummary, MetricInfo, Point
 from kernels_bench_tools.text.numbers import percent, times_with_interval, with_unit
 from kernels_bench_tools.text.tables import grouped
 
-_WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sustained")
+_WITH_INTERVAL = ("host_submit", "e2e", "back_to_back", "sealed", "sustained")
 
 
 class Line(NamedTuple):
@@ -298,6 +298,11 @@ BACK_TO_BACK = _beside(
     "The time of a call among others that are queued on the device without a gap, caches warm, as in a CUDA graph. It "
     "is measured with the judge's clock and includes about 1 us between successive kernels.",
 )
+SEALED = _beside(
+    *("sealed", "Sealed", "Sealed (ms)"),
+    "The device time of a call by the judge's clock, caches cold. Its inputs are made right before it, and its output is digested "
+    "right after it. It includes about 1.5 us before each kernel.",
+)
 SUSTAINED = _beside(
     *("sustained", "Sustained", "Sustained (ms)"),
     "The steady-state time of a call in a series of calls without pauses, with rotated inputs. Under this load the device "
@@ -329,6 +334,6 @@ METRICS: tuple[Metric, ...] = (
         ranking=False,
     ),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
-    *(HOST_SUBMIT, END_TO_END, BACK_TO_BACK, SUSTAINED, ENERGY),
+    *(HOST_SUBMIT, END_TO_END, BACK_TO_BACK, SEALED, SUSTAINED, ENERGY),
     Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
 )

@@ -8,8 +8,6 @@ import pytest
 from projects import Kbt, copy_built, copy_project, once_per_run, run_kbt
 
 QUICK = (
-    # As for results that waited: on a busy machine a call may take longer by the clock of the process that judges.
-    ("trial.py", "BOUND_FACTOR, BOUND_MS = 1.25, 0.5\n", "BOUND_FACTOR, BOUND_MS = 1.25, 1e9\n"),
     (
         "timing/measure.py",
         "warmup_seconds=0.2, sample_seconds=0.5",

@@ -1,4 +1,4 @@
-"""Calls in a queue, which another process begins and times by its own clock; on a CPU the process of the calls waits itself."""
+"""Sealed calls, which another process begins and times by its own clock; on a CPU the process of the calls waits itself."""
 
 import sys
 import time
@@ -17,13 +17,14 @@ from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import CallError
-from kernels_bench_tools.measure.timing import queue
-from kernels_bench_tools.measure.timing.measure import TimingResult, back_to_back
-from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
-from kernels_bench_tools.records.record import Flag, Quantities, Timing
+from kernels_bench_tools.measure.timing import seal
+from kernels_bench_tools.measure.timing.measure import TimingResult, sealed
+from kernels_bench_tools.measure.timing.seal import Make, NoQueueError, Seal
+from kernels_bench_tools.records.record import Flag, Kernel, Quantities, Timing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memory without a file")
 SECONDS = 0.004
+Start = Callable[[Seal, Make], None]
 
 
 def inputs() -> list[tuple[Tensor]]:
@@ -37,26 +38,37 @@ def slow(x: Tensor) -> Tensor:
 
 @contextmanager
 def batches_of(
-    function: Callable[..., Any], wait: Callable[[Signals], None] = Signals.wait
+    function: Callable[..., Any], start: Start = Seal.start, overwritten: tuple[int, ...] = ()
 ) -> Iterator[Batches]:
-    """Yield batches of a function in another process, in which signals wait like this."""
+    """Yield batches of a function in another process, in which queues start like this."""
 
     def make() -> TimedCalls:
-        Signals.wait = wait  # of that process only
-        return TimedCalls(function, InputSets(inputs(), InputChanges((0,))), "cpu")
+        Seal.start = start  # of that process only
+        sets = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
+        return TimedCalls(function, sets, "cpu")
 
     with forked(make) as remote:
         yield Batches(remote, 2)
 
 
+def queued(batches: Batches, count: int, take: int) -> float:
+    # On a busy machine a process may not run in time.
+    return next(filter(None, (batches.queue(count, 5.0, take=take) for _ in range(20))))
+
+
 class Exact(Batches):
     """Batches whose queues take exactly so long: a busy machine changes nothing."""
 
-    call_ms, more_ms = 4.0, 0.0
+    call_ms, more_ms, asked = 4.0, 0.0, 0
 
-    def queue(self, count: int, most_seconds: float, *, take: bool = False) -> float:
-        self.asked = getattr(self, "asked", 0) + 1
-        return 1.0 + count * self.call_ms + self.more_ms * (self.asked % 3)
+    def queue(self, count: int, most_seconds: float, *, take: int = 0) -> float:
+        self.asked += 1
+        self.queuing_ms.append(0.02)
+        return 1.0 + count * (0.5 + self.call_ms) + self.more_ms * (self.asked % 3)
+
+
+def without_calls(count: int) -> float:
+    return 1.0 + count * 0.5
 
 
 @pytest.fixture
@@ -64,39 +76,87 @@ def exact() -> Exact:
     return Exact(TimedCalls(slow, InputSets(inputs(), InputChanges((0,))), "cpu"), 2)
 
 
-def test_the_time_of_a_queue_is_that_of_its_calls_and_its_outputs_belong_to_its_inputs() -> None:
-    with batches_of(slow) as batches:
-        # On a busy machine a process may not run in time.
-        found = next(filter(None, (batches.queue(2, 5.0, take=True) for _ in range(20))))
+@pytest.mark.parametrize("overwritten", [(), (0,)], ids=["repeatable", "in place"])
+def test_each_sealed_call_has_other_inputs_which_the_judge_knows(overwritten: tuple[int, ...]) -> None:
+    function = Tensor.add_ if overwritten else torch.add
+    with batches_of(lambda x: function(x, 1), overwritten=overwritten) as batches:
+        queued(batches, 5, take=3)
 
-    assert found >= 2e3 * SECONDS
+    assert len(batches.picked) == 3
+    assert len({one.call.key for one in batches.picked}) == 3
     for taken in batches.picked:
+        assert taken.whole
         (x,) = InputChanges((0,)).apply(inputs()[0], batches.changes[0][: taken.changes])
         assert torch.equal(taken.output, x + 1)
 
 
-def test_two_queues_differ_by_their_calls_only(exact: Exact) -> None:
-    found = back_to_back(exact)
+def test_the_time_of_a_queue_is_that_of_its_calls() -> None:
+    with batches_of(slow) as batches:
+        assert queued(batches, 2, take=0) >= 2e3 * SECONDS
+
+
+def test_an_output_that_is_finished_after_the_next_call_is_seen() -> None:
+    returned = []
+
+    def late(x: Tensor) -> Tensor:
+        for before, wanted in returned:
+            before[-1] = wanted
+        output = x + 1
+        returned.append((output, output[-1].clone()))
+        output[-1] = 0
+        return output
+
+    with batches_of(late) as batches:
+        queued(batches, 4, take=4)
+        whole = [one.whole for one in batches.picked]
+
+    assert whole[:3] == [False] * 3
+
+
+def test_what_a_call_returned_decides_which_inputs_the_next_one_gets() -> None:
+    right, wrong = Seal("cpu"), Seal("cpu")
+    keys: list[list[int]] = []
+    for number, own in enumerate((right, wrong)):
+        found: list[int] = []
+        own.begin()
+        own._words[seal._SEED], own._words[seal._RELEASED] = 7, 1
+        own._key = 7
+        own._number = 0
+        own.following(torch.ones(3) + number, found.append)
+        keys.append(found)
+
+    assert keys[0] != keys[1]
+
+
+def test_the_same_queue_without_calls_is_no_part_of_their_time(exact: Exact) -> None:
+    found = sealed(exact, 1, without_calls)
 
     assert (found.p50, found.ci_low, found.ci_high) == pytest.approx((4.0, 4.0, 4.0))
 
 
-def test_reported_times_that_are_shorter_are_timed_again_and_then_too_short(exact: Exact) -> None:
-    found = back_to_back(exact)
+@pytest.mark.parametrize(
+    ("reported", "kernels", "late"),
+    [(3.81, 1, False), (3.78, 1, True), (3.794, 15, False), (3.78, 1000, True)],
+    ids=["a twentieth less", "more", "gaps between kernels", "more kernels than were launched"],
+)
+def test_a_reported_time_below_that_of_sealed_calls_is_timed_again_and_then_too_short(
+    monkeypatch: pytest.MonkeyPatch, exact: Exact, reported: float, kernels: int, late: bool
+) -> None:
+    monkeypatch.setattr(trial, "cpu_pressure", lambda: 0.0)  # others may use this machine
+    monkeypatch.setattr(trial, "GAP_MS", 0.0007)
+    asked: list[int] = []
 
-    def late(cold_ms: float, hot_ms: float) -> str:
-        quantities = Quantities(back_to_back=found, device_hot=Timing(p50=hot_ms))
-        return trial._late_in_queue(cold_ms, quantities, [], exact, "cpu")
+    def again(count: int) -> Timing:
+        asked.append(count)
+        return sealed(exact, count, without_calls)
 
-    before = exact.asked
-    hot = late(3.5, 3.6)
-    again = exact.asked - before
+    timed = measured_latency(*[reported] * 6)
+    quantities = Quantities(sealed=sealed(exact, 1, without_calls))
+    kernel = Kernel(name="k", count=kernels, ms=reported)
+    found = trial._exceeds_clock(TimingResult(timed, [kernel], quantities=quantities), exact, again)
 
-    assert again == trial.QUEUED_AGAIN * before
-    took = "a call in a queue took 4 ms by the clock of another process"
-    assert hot == f"{took}, and 3.6 ms with warm caches were reported"
-    assert late(3.1, 3.9) == f"{took}, and 3.1 ms with cold caches were reported"
-    assert late(3.3, 3.7) == ""
+    assert list(found) == [Flag.TIMER_TAMPER] * late
+    assert len(asked) == trial.SEALED_AGAIN * late
 
 
 @pytest.mark.parametrize(
@@ -110,32 +170,43 @@ def test_reported_times_that_are_shorter_are_timed_again_and_then_too_short(exac
 def test_a_time_that_is_too_short_is_disturbed_if_something_else_took_the_time(
     monkeypatch: pytest.MonkeyPatch, exact: Exact, neighbour: bool, more_ms: float, why: str
 ) -> None:
-    monkeypatch.setattr(trial, "cpu_pressure", lambda: 0.0)  # others may use this machine
+    monkeypatch.setattr(trial, "cpu_pressure", lambda: 0.0)
     exact.more_ms = more_ms
     timed = measured_latency(*[0.5] * 6)
-    queued = Quantities(back_to_back=back_to_back(exact))
-    found = TimingResult(timed, quantities=queued, flags=[Flag.NEIGHBOUR] if neighbour else [])
-    ((flag, reason),) = trial._exceeds_clock(found, exact, "cpu").items()
+    quantities = Quantities(sealed=sealed(exact, 1, without_calls))
+    found = TimingResult(timed, quantities=quantities, flags=[Flag.NEIGHBOUR] if neighbour else [])
+    ((flag, reason),) = trial._exceeds_clock(
+        found, exact, lambda kernels: sealed(exact, kernels, without_calls)
+    ).items()
 
     assert flag is (Flag.DISTURBED if why else Flag.TIMER_TAMPER)
-    assert "0.5 ms with cold caches were reported" in reason
+    assert "0.5 ms were reported" in reason
     assert why in reason
 
 
-def never(signals: Signals) -> None:
+def never(own: Seal, make: Make) -> None:
     raise NoQueueError("another vendor's driver")
 
 
 @pytest.mark.parametrize(
-    "wait",
-    [never, lambda signals: None, lambda signals: time.sleep(1.2 * queue.MOST_QUEUING_SECONDS)],
+    "start",
+    [never, lambda own, make: None, lambda own, make: time.sleep(1.2 * seal.MOST_QUEUING_SECONDS)],
     ids=["cannot wait", "did not wait", "was not complete in time"],
 )
-def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(
-    wait: Callable[[Signals], None],
-) -> None:
-    with batches_of(slow, wait) as batches:
-        assert back_to_back(batches) is None
+def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(start: Start) -> None:
+    with batches_of(slow, start) as batches:
+        assert sealed(batches, 1, without_calls) is None
+
+
+def test_a_call_without_a_sealed_time_has_no_rank() -> None:
+    found = TimingResult(measured_latency(*[0.5] * 6), quantities=Quantities())
+
+    assert list(trial._exceeds_clock(found, None, lambda kernels: None)) == [Flag.UNSEALED]
+
+
+def test_a_set_is_known_after_a_queue_that_could_not_be_timed() -> None:
+    with batches_of(slow, never) as batches:
+        assert batches.queue(2, 5.0) is None
         # What was not changed is not noted as changed.
         batches.state()
         batches.begin_sample()
@@ -145,15 +216,9 @@ def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(
         assert torch.equal(taken.output, x + 1)
 
 
-def test_calls_that_each_need_inputs_of_their_own_have_no_such_time() -> None:
-    calls = TimedCalls(slow, InputSets(inputs(), InputChanges((0,)), overwritten=[0]), "cpu")
-
-    assert back_to_back(Batches(calls, 2)) is None
-
-
 def test_an_exception_in_a_queue_is_that_of_the_call() -> None:
     def failing(x: Tensor) -> Tensor:
         raise ValueError("not these values")
 
     with batches_of(failing) as batches, pytest.raises(CallError, match="not these values"):
-        back_to_back(batches)
+        sealed(batches, 1, without_calls)

@@ -13,7 +13,7 @@ from kernels_bench_tools.results.summary import summarize
 from kernels_bench_tools.stats import hierarchical_median
 
 SUBMIT = [0.0041, 0.0052, 0.0047]
-NAMES = {"host_submit_ms", "e2e_ms", "back_to_back_ms", "sustained_ms", "joules"}
+NAMES = {"host_submit_ms", "e2e_ms", "back_to_back_ms", "sealed_ms", "sustained_ms", "joules"}
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def summary():
                 host_submit=Timing(p50=submit, ci_low=submit - 0.0001, ci_high=submit + 0.0001),
                 e2e=Timing(p50=0.0123),
                 back_to_back=Timing(p50=0.0041),
+                sealed=Timing(p50=0.0043),
                 sustained=Timing(p50=0.0045, joules=0.001 * (process + 1)),
             ),
         )
@@ -53,6 +54,6 @@ def test_only_views_with_these_times_have_their_columns_and_charts(summary):
 
     assert {metric.name for metric in gpu.metrics} >= NAMES
     assert NAMES.isdisjoint(metric.name for metric in cpu.metrics)
-    charts = ["latency", "latency", "host_submit", "e2e", "back_to_back", "sustained", "joules"]
+    charts = ["latency", "latency", "host_submit", "e2e", "back_to_back", "sealed", "sustained", "joules"]
     assert [panel.get("data-chart") for panel in panels] == charts
     assert {panel.get("data-view") for panel in panels[2:]} == {gpu.device.slug}

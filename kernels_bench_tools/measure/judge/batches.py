@@ -17,8 +17,8 @@ from kernels_bench_tools.measure.judge.changing_inputs import new_change
 from kernels_bench_tools.measure.judge.memory import same_bits
 from kernels_bench_tools.measure.operator import CallError, tensors_of
 from kernels_bench_tools.measure.timing.cpu import counted_waits
-from kernels_bench_tools.measure.timing.queue import NoQueueError
 from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.measure.timing.seal import NoQueueError, Replay, SealedCall, digest
 from kernels_bench_tools.records.record import Failure, Status
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
 calls, the least that changes a median, passes on one workload in one process of 64."""
+PICKED_UNSEALED = 2
+"""The same where there are sealed calls, too, whose outputs are compared."""
 MOST_WAIT_NS = 100_000
 """After a longer wait for a core, caches are cold. With ten busy programs on two cores three of four calls wait less."""
 
@@ -38,10 +40,17 @@ class Picked:
     changes: int
     """How often the set had changed."""
     output: Any
+    call: SealedCall | None = None
+    """Of a sealed call: what its inputs were made from."""
+    whole: bool = True
+    """Whether a sealed call's output is what was digested as soon as it had returned."""
 
 
 class Batches:
-    """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given. ``most`` outputs fit into memory."""
+    """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given. ``most`` outputs fit into memory.
+
+    ``replay`` makes the inputs of sealed calls on a GPU again.
+    """
 
     def __init__(
         self,
@@ -50,15 +59,18 @@ class Batches:
         *,
         keep: Callable[[Any], Any] = lambda output: output,
         most: int = PICKED,
+        replay: Replay | None = None,
     ) -> None:
-        self.calls, self._keep, self._most = calls, keep, min(PICKED, max(2, most))
+        self.replay = replay
+        self.calls, self._keep = calls, keep
+        self._most = min(PICKED_UNSEALED if replay else PICKED, max(2, most))
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
         self.overheads: list[float] = []
         """Of the sample's calls on a CPU: milliseconds from the request to the answer, less those that were reported, and less
         those of waiting for a core. Without calls that waited long."""
-        self.clocked_here: list[float] = []
-        """Milliseconds by this process's clock of the clocked calls whose outputs are taken."""
+        self.queuing_ms: list[float] = []
+        """Of sealed queues: milliseconds that a call needs to be queued, by this process's clock."""
         self.escaped: list[str] = []
         self.clock_mhz = 0
         self._turn = 0
@@ -166,7 +178,7 @@ class Batches:
         return found
 
     def clock(self, count: int) -> list[Call]:
-        """Time this many calls of the first set, each alone, by the clock of their process and by this one's."""
+        """Time this many calls of the first set, each alone, by the clock of their process."""
         calls = []
         taken = random.SystemRandom().randrange(count)
         for number in range(count):
@@ -174,31 +186,40 @@ class Batches:
             where = self._given(change, hot=True)
             self.calls.make_ahead(1, hot=True)  # frees what the call before got, too
             self.calls.change_next(change)
-            start = perf_counter_ns()
             ms = self.calls.clocked(0)
-            ms_here = (perf_counter_ns() - start) / 1e6
             if number == taken:
-                self.clocked_here.append(ms_here)
                 self._others.append(self._take(*where, 0))
             calls.append(Call(ms))
         return calls
 
-    def queue(self, count: int, most_seconds: float, *, take: bool = False) -> float | None:
-        """Return the milliseconds by this process's clock of a change of the first set and this many calls with it.
+    def queue(self, count: int, most_seconds: float, *, take: int = 0) -> float | None:
+        """Return the milliseconds by this process's clock of a queue of sealed calls with the first set.
 
-        None if they cannot or did not wait, or take longer than this. ``take``: the output of one call.
+        None if they cannot or did not wait, or take longer than this. ``take``: of how many calls, chosen after they have
+        ended, the output is taken.
         """
-        signals, change = self.calls.signals(), new_change()
-        signals.begin()
+        change = new_change()
+        if not self.state(hot=True).repeatable:
+            self.calls.make_ahead(count, hot=True)
+        seal = self.calls.seal()
+        seal.begin()
         try:
-            self.calls.queue(change, count, random.SystemRandom().randrange(count))
-            ms = signals.time(most_seconds)
+            self.calls.queue(change, count)
+            ms = seal.time(most_seconds)
+            calls = seal.calls(count)
             self.calls.answered()
         except NoQueueError:  # before anything was changed
             return None
-        where = self._given(change, hot=True)
-        if take:
-            self._others.append(self._take(*where, 0))
+        before = len(self.changes[0])
+        self.changes[0] += [change] if self.replay else [call.key for call in calls]
+        if ms is None:
+            return None
+        self.queuing_ms.append(1e3 * seal.queuing_seconds / count)
+        for number in sorted(random.SystemRandom().sample(range(count), min(take, count))):
+            call, output = calls[number], self.calls.output(number)
+            whole = self.replay.is_whole(call, output) if self.replay else digest(output) == call.digest
+            place = len(self.changes[0]) if self.replay else before + number + 1
+            self._others.append(Picked(0, place, self._keep(output), call, whole))
         return ms
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:

@@ -34,8 +34,8 @@ from kernels_bench_tools.measure.timing.caches import calls_at_once, make_input_
 from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import COPY, CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities
-from kernels_bench_tools.measure.timing.queue import Signals
 from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.measure.timing.seal import Seal
 from kernels_bench_tools.records.record import CacheState, Environment, Flag, HubKernel, Milliseconds
 from kernels_bench_tools.records.request import FORWARD
 
@@ -93,7 +93,7 @@ class TimedCalls:
 
     def __init__(self, function: Callable[..., Any], sets: InputSets, device: str) -> None:
         self._device, self.pid = device, os.getpid()
-        self._signals: Signals | None = None
+        self._seal: Seal | None = None
         self.use(function, sets)
 
     def use(self, function: Callable[..., Any], sets: InputSets) -> None:
@@ -209,31 +209,28 @@ class TimedCalls:
             self._last, self.outputs = output, [_copied(output)]
         return ms
 
-    def signals(self, file: int = -1) -> Signals:
-        """Return what tells when queues begin and end; ``file`` is that of the process that says so."""
-        if self._signals is None:
-            self._signals = Signals(self._device, file)
-        return self._signals
+    def seal(self, file: int = -1) -> Seal:
+        """Return what seals calls; ``file`` is that of the process that times them."""
+        if self._seal is None:
+            self._seal = Seal(self._device, file)
+        return self._seal
 
-    def queue(self, change: int, count: int, kept: int) -> None:
-        """Queue this many calls with the first set after this change; keep the output of one.
-
-        They begin when another process says so, and so does the change: work that does not wait for it, as on another
-        stream, has other inputs.
-        """
-        signals, self._count, self.outputs = self.signals(), self._count + count, []
+    def queue(self, change: int, count: int) -> None:
+        """Queue this many sealed calls with the first set, and keep their outputs; then the set is as after this change."""
+        seal, self._count, self.outputs = self.seal(), self._count + count, []
+        outputs, calls = list[Any](), self.sets.sealed(count, change)
         self._synchronize()
         try:
-            signals.wait()
-            inputs = self.sets.changed(0, change)
-            for number in range(count):
-                output = self._function(*inputs)
-                if number == kept:
-                    self.outputs = [output]
-                del output  # its memory is that of the next one
+            seal.start(calls[0][0])
+            for number, (_, arguments) in enumerate(calls):
+                outputs.append(self._function(*arguments))
+                seal.following(outputs[-1], calls[number + 1][0] if number + 1 < count else None)
         finally:
-            signals.end()
-            signals.complete()
+            seal.end()
+        self._synchronize()
+        self.outputs = outputs
+        if self._device.startswith("cuda") and self.sets.repeatable:
+            self.sets.changed(0, change)
 
     def answered(self) -> None:
         """Nothing is to be waited for after a queue of the same process."""

@@ -17,6 +17,7 @@ import secrets
 from _random import Random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.memory import copied
 from kernels_bench_tools.measure.operator import Inputs, Operator
+from kernels_bench_tools.measure.timing.seal import Given, Make
 
 COPIES_PER_TURN = 2
 """Copies on the device for each tensor that begins elsewhere."""
@@ -109,15 +111,32 @@ class InputChanges(NamedTuple):
         random = Random(number)  # both sides must get the same elements
         for position in self.positions:
             given, memory = _memory(inputs, position), _memory(result, position)
-            shape = tuple.__getitem__(inputs, position).shape
-            size, columns = given.numel(), shape[-1:].numel()
-            row = size // max(shape[:1].numel(), 1) if position in self.whole else 0
-            aligned = _ALIGNED_BYTES // given.element_size()
-            step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
+            size, (step, _) = given.numel(), self._steps(inputs, position)
             start = step * _below(random, max(size // step, 1))
             memory[: size - start].copy_(given[start:])
             memory[size - start :].copy_(given[:start])
         return result
+
+    def _steps(self, inputs: Inputs, position: int) -> tuple[int, int]:
+        """Return at multiples of how many elements a tensor may begin, and how many stay together: 0 for all."""
+        value = tuple.__getitem__(inputs, position)
+        row = value.numel() // max(value.shape[:1].numel(), 1) if position in self.whole else 0
+        aligned = _ALIGNED_BYTES // value.element_size()
+        together = (row or 1) if value.is_floating_point() or value.is_complex() else 0
+        return row or (aligned if value.shape[-1:].numel() >= _LONG_ROW * aligned else 1), together
+
+    def given(self, first: Inputs, second: Inputs, to: Inputs) -> list[Given]:
+        """Return what makes the inputs of a sealed call on a GPU, from two sets of inputs.
+
+        Each number is that of one of both sets, since there would be a table for every element at which a tensor may begin.
+        Integers only begin elsewhere: of two permutations there would be none. What the operator renews is not made.
+        """
+        found = []
+        for position in () if self.renew is not None else self.positions:
+            memory = [_memory(inputs, position) for inputs in (first, second, to)]
+            steps = (step * memory[0].element_size() for step in self._steps(first, position))
+            found.append(Given(*memory, *steps))
+        return found
 
     def copies(self, inputs: Inputs) -> Inputs:
         """Return inputs with copies of those that change."""
@@ -222,6 +241,32 @@ class InputSets:
         elif number:
             changes.rotated(self._originals[which], number, own)
         return self._prepared[which]
+
+    def sealed(self, count: int, change: int) -> list[tuple[Make, Inputs]]:
+        """Return, for each call of a queue, what makes its inputs, and the arguments made of them.
+
+        On a GPU they are made of the first two sets; on a CPU elements of the first one change places. What the operator
+        renews is as after ``change`` in all calls.
+        """
+        changes, two = self._changes, (self._originals or self._sets)[:2]
+        found: list[tuple[Make, Inputs]] = []
+        for _ in range(count if self._overwritten else 1):
+            copies, arguments = self._sets[0], self._prepared[0] if self._prepared else ()
+            if self._overwritten:
+                copies, arguments = self._ahead.popleft() if self._ahead else self._made(0)
+            if changes.renew is not None:
+                changes.rotated(two[0], change, copies)
+            make: Make = changes.given(two[0], two[-1], copies)
+            if not changes.rotate:
+                make = partial(self._exchange, copies)
+            found.append((make, arguments))
+        return found if self._overwritten else found * count
+
+    def _exchange(self, copies: Inputs, number: int) -> None:
+        own = self._sets[0]
+        self._changes.exchange(own, number)
+        for position in self._changes.positions if self._overwritten else ():
+            Tensor.copy_(copies[position], own[position])
 
     def inputs(self, which: int) -> Inputs:
         """Return the inputs of a set as they are now."""

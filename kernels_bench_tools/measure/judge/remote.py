@@ -31,7 +31,7 @@ from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
-from kernels_bench_tools.measure.timing.queue import NoQueueError, Signals
+from kernels_bench_tools.measure.timing.seal import NoQueueError, Seal
 from kernels_bench_tools.records.record import Failure, Record, Status
 
 MOST_BYTES = 2**36
@@ -124,8 +124,8 @@ def serve(candidate: TimedCalls, connection: Connection) -> list[Record]:
                 file = recv_handle(connection)
                 candidate.share(SharedOutputs(kinds, file))
                 os.close(file)
-            elif request.method == "signals":
-                candidate.signals(file := recv_handle(connection))
+            elif request.method == "seal":
+                candidate.seal(file := recv_handle(connection))
                 os.close(file)
             elif request.method == "records":
                 return msgspec.convert(request.arguments[0], list[Record])
@@ -222,7 +222,7 @@ class RemoteCandidate:
                 credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.pid = int.from_bytes(credentials[:4], sys.byteorder)
         self._shared: SharedOutputs | None = None
-        self._signals: Signals | None = None
+        self._seal: Seal | None = None
 
     def share_outputs(self, like: Sequence[Tensor]) -> None:
         """Have outputs like these put where this process sees them, without a request for them."""
@@ -231,18 +231,18 @@ class RemoteCandidate:
         send_handle(self._connection, self._shared.file, 0)
         os.close(self._shared.file)
 
-    def signals(self) -> Signals:
-        """Return what tells the other process when queues begin."""
-        if self._signals is None:
-            self._signals = Signals("")
-            self._send(_Request("signals", []))
-            send_handle(self._connection, self._signals.file, 0)
-            os.close(self._signals.file)
-        return self._signals
+    def seal(self) -> Seal:
+        """Return what tells the other process when queues begin, and what it says of its calls."""
+        if self._seal is None:
+            self._seal = Seal("")
+            self._send(_Request("seal", []))
+            send_handle(self._connection, self._seal.file, 0)
+            os.close(self._seal.file)
+        return self._seal
 
-    def queue(self, change: int, count: int, kept: int) -> None:
+    def queue(self, change: int, count: int) -> None:
         """Ask the other process to queue calls, without waiting for the answer."""
-        self._send(_Request("queue", [change, count, kept]))
+        self._send(_Request("queue", [change, count]))
 
     def answered(self) -> None:
         """Wait for the answer to that."""

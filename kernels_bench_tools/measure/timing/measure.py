@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
-
-import torch
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, mean_watts, summarize_clocks
 from kernels_bench_tools.measure.judge.batches import Batches
@@ -34,6 +32,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     timing,
     warm_up,
 )
+from kernels_bench_tools.measure.timing.seal import MOST_CALLS
 from kernels_bench_tools.records.record import (
     TICK_MS,
     CacheState,
@@ -69,10 +68,15 @@ MOST_ALONE = 15
 WARM_CALLS = 3
 """Before hot calls are timed."""
 QUEUED_MS, QUEUED_SECONDS = 3.0, 5.0
-"""How long the calls of a queue take, on the device and for the host to queue them, and at most how long two take. On an H200,
-queues of 2 and of 8 ms gave the same times, with intervals as wide."""
+"""How long a queue takes, on the device and for the host to queue its calls, and at most how long one of two calls takes."""
 QUEUES, LONG_MS = 6, 50.0
-"""Pairs of a long queue and of one with a quarter of its calls; two if two calls take longer than this."""
+"""Queues with calls and as many without; two if one of two calls takes longer than this."""
+MIN_MS = 1e-6
+QUEUE_TRIES = 3
+"""A process that needs the core may keep a queue from being complete in time, and so may what the driver loads for the first."""
+TAKEN = 1
+"""Calls of each queue whose outputs are compared: six of a row in each process. An implementation that leaves out a fifth of its
+calls passes with one row of 50."""
 COOL_DOWN_SECONDS = 1.0
 MAX_UNEVEN = 1.25
 """Mean of a GPU's samples, relative to the median. If it is larger, a few calls may have
@@ -83,6 +87,10 @@ EVENT_PAIR_MS = 0.006
 EVENT_SHARE = 0.05
 SLOWED_SHARE = 0.01
 """An event pair always takes longer than its kernels; if it is faster by this share, the profiler slowed them down."""
+
+
+SealedTime = Callable[[int], Timing | None]
+"""Returns the time of a sealed call that is said to launch so many kernels."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +126,20 @@ def measure_calls(
     limits: SamplingLimits | None = None,
     processes: int = 1,
     harness_ms: Callable[[], float | None] | None = None,
+    seal: SealedTime | None = None,
 ) -> TimingResult:
     """Time calls on a CUDA device by their kernels, on other devices by the host's clock.
 
     The function is already compiled. Without a sampler of the clocks only the in-band clock is known. ``processes``
-    of ours use the device. ``harness_ms`` measures what a call of another process takes without the function. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
+    of ours use the device. ``harness_ms`` measures what a call of another process takes without the function, ``seal`` a sealed call. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
-        return _measure_cuda(batches, limits or CUDA_LIMITS, clocks or ClockSampler(""), processes)
+        return _measure_cuda(batches, limits or CUDA_LIMITS, clocks or ClockSampler(""), processes, seal)
     return _measure_cpu(batches, limits or CPU_LIMITS, harness_ms)
 
 
 def _measure_cuda(
-    batches: Batches, limits: SamplingLimits, clocks: ClockSampler, processes: int
+    batches: Batches, limits: SamplingLimits, clocks: ClockSampler, processes: int, seal: SealedTime | None
 ) -> TimingResult:
     """Measure all quantities, the headline first."""
     by_events, by_kernels = batches.draw(Method.EVENTS), batches.draw(Method.KERNELS)
@@ -183,9 +192,8 @@ def _measure_cuda(
         by_event, reason = sample(by_events, limits, call_seconds)
         latency = summarized(by_event, Timer.EVENTS, latency.warmup + latency.reps, reason)
         batches.end_sample()
-    quantities = measure_quantities(
-        batches, latency.p50, sum(kernel.count for kernel in table), by_events=slowed
-    )
+    count = sum(kernel.count for kernel in table)
+    quantities = measure_quantities(batches, latency.p50, count, seal, by_events=slowed)
     spans = [call.span_ms for call in calls if call.span_ms is not None]
     span_ms = median(spans) if spans and not slowed else None
     if batches.escaped:
@@ -269,7 +277,12 @@ def _hidden(reported_ms: float, overheads: Sequence[float], harness_ms: float) -
 
 
 def measure_quantities(
-    batches: Batches, device_ms: float, kernels: int, *, by_events: bool = False
+    batches: Batches,
+    device_ms: float,
+    kernels: int,
+    seal: SealedTime | None = None,
+    *,
+    by_events: bool = False,
 ) -> Quantities:
     """Measure the other quantities of a warm CUDA function; ``device_ms`` and ``kernels`` are per call."""
     state = batches.state(hot=True)
@@ -286,7 +299,7 @@ def measure_quantities(
         device_hot=hot,
         host_submit=timing([call.ms for call in batches.hot(Method.HOST_SUBMIT, 1, device_ms, kernels)]),
         e2e=timing([call.ms for call in batches.clock(min(count, MOST_ALONE))]),
-        back_to_back=back_to_back(batches, kernels),
+        sealed=seal(kernels) if seal else None,
     )
 
 
@@ -322,48 +335,29 @@ def measure_sustained(
     return found
 
 
-@cache
-def launch_gap_ms(device: str) -> float:
-    """Return the time between two kernels of a queue that is neither's, from those that write one number."""
-    one = torch.zeros(1, device=device)
-    batches = Batches(TimedCalls(one.fill_, InputSets([(1.0,)]), device), 1)
-    if (found := back_to_back(batches)) is None:
-        return 0.0
-    return max(
-        0.0, found.p50 - median(call.ms for call in retry(lambda: batches.hot(Method.HOT_KERNELS, 30)))
-    )
+def sealed(batches: Batches, kernels: int, without_calls: Callable[[int], float | None]) -> Timing | None:
+    """Time sealed calls by this process's clock: see :mod:`.seal`; ``kernels`` is how many a call is said to launch.
 
-
-def back_to_back(batches: Batches, kernels: int = 1) -> Timing | None:
-    """Time calls of a queue by this process's clock: see :mod:`.queue`; ``kernels`` is how many a call is said to launch.
-
-    None if calls cannot be queued: each needs inputs of its own, or waits for the device.
+    ``without_calls`` returns the milliseconds of a queue of this length without them. None if calls cannot be queued, as they
+    wait for the device.
     """
-    state, most = batches.state(hot=True), QUEUE // max(kernels, 1)
-    if not state.repeatable or most < 2:
+    state = batches.state(hot=True)
+    most = max(1, min(MOST_CALLS, state.at_once, QUEUE // (max(kernels, 1) + 1)))
+    few = min(2, most)
+    two = next(filter(None, (batches.queue(few, QUEUED_SECONDS) for _ in range(QUEUE_TRIES))), None)
+    if two is None or without_calls(few) is None:
         return None
-    # In the first one the driver loads what a queue needs.
-    if batches.queue(1, QUEUED_SECONDS) is None or not (two := batches.queue(2, QUEUED_SECONDS)):
+    count = max(few, min(most, int(QUEUED_MS / max(two / few, state.submit_ms))))
+    times, others, queues = list[float](), list[float](), QUEUES if two < LONG_MS else 2
+    for _ in range(QUEUE_TRIES * queues):
+        time.sleep(state.idle_seconds)
+        ms = batches.queue(count, 1 + two * count / 1e3, take=TAKEN)
+        other = without_calls(count)
+        if ms is not None and other is not None:
+            times.append(ms)
+            others.append(other)
+        if len(times) == queues:
+            break
+    else:
         return None
-    count = max(2, min(most, int(QUEUED_MS / max(two / 2, state.submit_ms))))
-    pairs = QUEUES if two < LONG_MS else 2
-    while (found := _queues(batches, count, pairs, 1 + two * count / 1e3)) is None and count > 2:
-        count = max(2, count // 4)  # they launch more than is said
-    return timing(found) if found else None
-
-
-def _queues(batches: Batches, count: int, pairs: int, most_seconds: float) -> list[float] | None:
-    """Return the milliseconds of a call from pairs of queues, which differ by calls only; None if one did not work.
-
-    What begins and ends them is in both, and so is the change of their inputs. Of the short ones the fastest counts.
-    """
-    times: dict[int, list[float]] = {}
-    few = max(1, count // 4)
-    for number in range(pairs):
-        for calls in (count, few):
-            time.sleep(batches.state().idle_seconds)
-            ms = batches.queue(calls, most_seconds, take=calls == count and not number)
-            if ms is None:
-                return None
-            times.setdefault(calls, []).append(ms)
-    return [max(ms - min(times[few]), 0.0) / (count - few) for ms in times[count]]
+    return timing([max(ms - median(others), MIN_MS) / count for ms in times])
