@@ -65,8 +65,8 @@ from kernels_bench_tools.measure.timing.measure import (
     measure_sustained,
     sealed,
 )
+from kernels_bench_tools.measure.timing.queue import Replay
 from kernels_bench_tools.measure.timing.sampling import affordable
-from kernels_bench_tools.measure.timing.seal import Replay
 from kernels_bench_tools.records.record import (
     REJECTING,
     Failure,
@@ -329,8 +329,7 @@ class _Attempt:
         assert found
         assert trial.correctness
         trial.add(found.flags)
-        seal = _seal(batches)
-        late = _exceeds_clock(found, batches, seal) if seal else {}
+        late = _exceeds_clock(found, batches, seal) if (seal := _seal(batches)) else {}
         self.reasons |= self.candidate.finish()
         if self.request.sustained:  # after all that is about the headline
             own = found.latency.p50, self.session.clocks, self._processes

@@ -17,14 +17,16 @@ from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.remote import forked
 from kernels_bench_tools.measure.operator import CallError
-from kernels_bench_tools.measure.timing import seal
+from kernels_bench_tools.measure.timing import queue, seam_kernel
 from kernels_bench_tools.measure.timing.measure import TimingResult, sealed
-from kernels_bench_tools.measure.timing.seal import Make, NoQueueError, Seal
+from kernels_bench_tools.measure.timing.queue import HostSeal
+from kernels_bench_tools.measure.timing.seam import NoQueueError
 from kernels_bench_tools.records.record import Flag, Kernel, Quantities, Timing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memory without a file")
 SECONDS = 0.004
-Start = Callable[[Seal, Make], None]
+Make = Callable[[int], object]
+Start = Callable[[HostSeal, Make], None]
 
 
 def inputs() -> list[tuple[Tensor]]:
@@ -38,12 +40,12 @@ def slow(x: Tensor) -> Tensor:
 
 @contextmanager
 def batches_of(
-    function: Callable[..., Any], start: Start = Seal.start, overwritten: tuple[int, ...] = ()
+    function: Callable[..., Any], start: Start = HostSeal.start, overwritten: tuple[int, ...] = ()
 ) -> Iterator[Batches]:
     """Yield batches of a function in another process, in which queues start like this."""
 
     def make() -> TimedCalls:
-        Seal.start = start  # of that process only
+        HostSeal.start = start  # of that process only
         sets = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
         return TimedCalls(function, sets, "cpu")
 
@@ -114,14 +116,13 @@ def test_an_output_that_is_finished_after_the_next_call_is_seen() -> None:
 
 
 def test_what_a_call_returned_decides_which_inputs_the_next_one_gets() -> None:
-    right, wrong = Seal("cpu"), Seal("cpu")
+    right, wrong = HostSeal(), HostSeal()
     keys: list[list[int]] = []
     for number, own in enumerate((right, wrong)):
         found: list[int] = []
         own.begin()
-        own._words[seal._SEED], own._words[seal._RELEASED] = 7, 1
+        own._words[seam_kernel.SEED], own._words[seam_kernel.RELEASED] = 7, 1
         own._key = 7
-        own._number = 0
         own.following(torch.ones(3) + number, found.append)
         keys.append(found)
 
@@ -184,13 +185,13 @@ def test_a_time_that_is_too_short_is_disturbed_if_something_else_took_the_time(
     assert why in reason
 
 
-def never(own: Seal, make: Make) -> None:
+def never(own: HostSeal, make: Make) -> None:
     raise NoQueueError("another vendor's driver")
 
 
 @pytest.mark.parametrize(
     "start",
-    [never, lambda own, make: None, lambda own, make: time.sleep(1.2 * seal.MOST_QUEUING_SECONDS)],
+    [never, lambda own, make: None, lambda own, make: time.sleep(1.2 * queue.MOST_QUEUING_SECONDS)],
     ids=["cannot wait", "did not wait", "was not complete in time"],
 )
 def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(start: Start) -> None:

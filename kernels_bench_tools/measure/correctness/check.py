@@ -183,10 +183,10 @@ def check_calls(
 ) -> Correctness:
     """Compare an implementation with the reference, and its error with that of torch's operator.
 
-    Checks the workload's inputs, twice, and difficult ones; then other seeds and, if ``thorough``, the edge cases and drawn
-    shapes on the operator's smaller version of the workload, whose results are taken from ``known`` and added to it. An edge case, or
-    all values of the smaller size, may be refused by an exception, which is noted. Refusing only some values of a size is
-    wrong. Exceptions on the workload's inputs are raised.
+    Checks the workload's inputs, twice; then other seeds, and if ``thorough``, the edge cases and drawn shapes on the operator's
+    smaller version of the workload, whose results are taken from ``known`` and added to it, and difficult values of its own
+    size: ``turn`` decides on those. An edge case, or all values of the smaller size, may be refused by an exception, which is
+    noted. Refusing only some values of a size is wrong. Exceptions on the workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
@@ -294,7 +294,8 @@ class _Checks:
     def difficult(self, workload: Workload, turn: int, *, after: bool = False) -> None:
         """Check slices of what it makes of difficult values at full size; ``after`` timing also with a NaN.
 
-        Other parameters and numbers, such as eps, take turns with ordinary ones. Where torch's own operator is wrong for them, or where they have numbers that it refuses, nothing follows.
+        Other parameters and numbers, such as eps, take turns with ordinary ones. Where torch's own operator is wrong for them,
+        or where they have numbers that it refuses, nothing follows.
         """
         operator, seed = self.operator, _RANDOM.randrange(_SEEDS)
         ordinary = operator.made_inputs(workload, self.device, seed)

@@ -17,8 +17,9 @@ from kernels_bench_tools.measure.judge.changing_inputs import new_change
 from kernels_bench_tools.measure.judge.memory import same_bits
 from kernels_bench_tools.measure.operator import CallError, tensors_of
 from kernels_bench_tools.measure.timing.cpu import counted_waits
+from kernels_bench_tools.measure.timing.queue import Replay, SealedCall, digest
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.measure.timing.seal import NoQueueError, Replay, SealedCall, digest
+from kernels_bench_tools.measure.timing.seam import NoQueueError
 from kernels_bench_tools.records.record import Failure, Status
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class Batches:
         ended, the output is taken.
         """
         change = new_change()
-        if not self.state(hot=True).repeatable:
+        if not self.state().repeatable:
             self.calls.make_ahead(count, hot=True)
         seal = self.calls.seal()
         seal.begin()

@@ -34,8 +34,8 @@ from kernels_bench_tools.measure.timing.caches import calls_at_once, make_input_
 from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import COPY, CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities
+from kernels_bench_tools.measure.timing.queue import GpuSeal, HostSeal
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.measure.timing.seal import Seal
 from kernels_bench_tools.records.record import CacheState, Environment, Flag, HubKernel, Milliseconds
 from kernels_bench_tools.records.request import FORWARD
 
@@ -93,7 +93,7 @@ class TimedCalls:
 
     def __init__(self, function: Callable[..., Any], sets: InputSets, device: str) -> None:
         self._device, self.pid = device, os.getpid()
-        self._seal: Seal | None = None
+        self._seal: GpuSeal | HostSeal | None = None
         self.use(function, sets)
 
     def use(self, function: Callable[..., Any], sets: InputSets) -> None:
@@ -209,10 +209,10 @@ class TimedCalls:
             self._last, self.outputs = output, [_copied(output)]
         return ms
 
-    def seal(self, file: int = -1) -> Seal:
+    def seal(self, file: int = -1) -> GpuSeal | HostSeal:
         """Return what seals calls; ``file`` is that of the process that times them."""
         if self._seal is None:
-            self._seal = Seal(self._device, file)
+            self._seal = (GpuSeal if self._device.startswith("cuda") else HostSeal)(file)
         return self._seal
 
     def queue(self, change: int, count: int) -> None:

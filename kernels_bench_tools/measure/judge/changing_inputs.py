@@ -18,7 +18,7 @@ from _random import Random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.memory import copied
 from kernels_bench_tools.measure.operator import Inputs, Operator
-from kernels_bench_tools.measure.timing.seal import Given, Make
+from kernels_bench_tools.measure.timing.seam import Given
 
 COPIES_PER_TURN = 2
 """Copies on the device for each tensor that begins elsewhere."""
@@ -232,9 +232,7 @@ class InputSets:
             if changes.rotate:
                 changes.rotated(own, number, copies)
             else:
-                changes.exchange(own, number)
-                for position in changes.positions:
-                    Tensor.copy_(copies[position], own[position])
+                self._exchange(which, copies, number)
             return arguments
         if not self._originals:
             changes.exchange(own, number)
@@ -242,30 +240,28 @@ class InputSets:
             changes.rotated(self._originals[which], number, own)
         return self._prepared[which]
 
-    def sealed(self, count: int, change: int) -> list[tuple[Make, Inputs]]:
+    def sealed(self, count: int, change: int) -> list[tuple[Any, Inputs]]:
         """Return, for each call of a queue, what makes its inputs, and the arguments made of them.
 
         On a GPU they are made of the first two sets; on a CPU elements of the first one change places. What the operator
         renews is as after ``change`` in all calls.
         """
         changes, two = self._changes, (self._originals or self._sets)[:2]
-        found: list[tuple[Make, Inputs]] = []
+        found: list[tuple[Any, Inputs]] = []
         for _ in range(count if self._overwritten else 1):
             copies, arguments = self._sets[0], self._prepared[0] if self._prepared else ()
             if self._overwritten:
                 copies, arguments = self._ahead.popleft() if self._ahead else self._made(0)
             if changes.renew is not None:
                 changes.rotated(two[0], change, copies)
-            make: Make = changes.given(two[0], two[-1], copies)
-            if not changes.rotate:
-                make = partial(self._exchange, copies)
-            found.append((make, arguments))
+            made = partial(self._exchange, 0, copies)
+            found.append((changes.given(two[0], two[-1], copies) if changes.rotate else made, arguments))
         return found if self._overwritten else found * count
 
-    def _exchange(self, copies: Inputs, number: int) -> None:
-        own = self._sets[0]
+    def _exchange(self, which: int, copies: Inputs, number: int) -> None:
+        own = self._sets[which]
         self._changes.exchange(own, number)
-        for position in self._changes.positions if self._overwritten else ():
+        for position in self._changes.positions if copies is not own else ():
             Tensor.copy_(copies[position], own[position])
 
     def inputs(self, which: int) -> Inputs:

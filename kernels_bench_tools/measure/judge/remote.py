@@ -31,7 +31,8 @@ from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
-from kernels_bench_tools.measure.timing.seal import NoQueueError, Seal
+from kernels_bench_tools.measure.timing.queue import Seal
+from kernels_bench_tools.measure.timing.seam import NoQueueError
 from kernels_bench_tools.records.record import Failure, Record, Status
 
 MOST_BYTES = 2**36
@@ -234,7 +235,7 @@ class RemoteCandidate:
     def seal(self) -> Seal:
         """Return what tells the other process when queues begin, and what it says of its calls."""
         if self._seal is None:
-            self._seal = Seal("")
+            self._seal = Seal()
             self._send(_Request("seal", []))
             send_handle(self._connection, self._seal.file, 0)
             os.close(self._seal.file)

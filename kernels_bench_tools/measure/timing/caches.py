@@ -25,6 +25,7 @@ MAX_ROTATED_BYTES = 256 * 2**20
 MAX_INPUT_SETS = 256
 FREE_MEMORY_SHARE = 0.4
 """Largest share of the device's free memory for input sets."""
+_FLUSHED_CACHES, _LEAST_FLUSHED = 4, 64 * 2**20
 KEPT_SHARE = 0.1
 """Largest share of the device's free memory for outputs that are kept."""
 
@@ -73,6 +74,11 @@ def calls_at_once(output_bytes: int, device: str) -> int:
     return max(
         1, (room if device.startswith("cuda") else min(room, MAX_ROTATED_BYTES)) // max(output_bytes, 1)
     )
+
+
+def flush_bytes(device: str) -> int:
+    """Return how much is read to evict all else from a GPU's L2 cache."""
+    return int(max(_FLUSHED_CACHES * cache_bytes(device), _LEAST_FLUSHED))
 
 
 def cache_bytes(device: str) -> int:

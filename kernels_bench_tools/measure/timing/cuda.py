@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
+from kernels_bench_tools.measure.timing.caches import flush_bytes
 from kernels_bench_tools.measure.timing.cupti import Batch, record_activities, split_batch
 from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, Call, affordable
 
@@ -66,9 +67,7 @@ class ReadFlush:
     """Evicts the L2 cache by reading, which leaves clean lines, without write-backs during the call."""
 
     def __init__(self, device: str) -> None:
-        l2_bytes: int = torch.cuda.get_device_properties(device).L2_cache_size
-        size = max(4 * l2_bytes, 64 * 2**20)
-        self._buffer = torch.zeros(size // 4, dtype=torch.float32, device=device)
+        self._buffer = torch.zeros(flush_bytes(device) // 4, dtype=torch.float32, device=device)
 
     def __call__(self) -> None:
         _end_persisting()

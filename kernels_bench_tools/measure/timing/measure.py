@@ -32,7 +32,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     timing,
     warm_up,
 )
-from kernels_bench_tools.measure.timing.seal import MOST_CALLS
+from kernels_bench_tools.measure.timing.seam_kernel import MOST_CALLS
 from kernels_bench_tools.records.record import (
     TICK_MS,
     CacheState,
@@ -336,12 +336,12 @@ def measure_sustained(
 
 
 def sealed(batches: Batches, kernels: int, without_calls: Callable[[int], float | None]) -> Timing | None:
-    """Time sealed calls by this process's clock: see :mod:`.seal`; ``kernels`` is how many a call is said to launch.
+    """Time sealed calls by this process's clock: see :mod:`.queue`; ``kernels`` is how many a call is said to launch.
 
     ``without_calls`` returns the milliseconds of a queue of this length without them. None if calls cannot be queued, as they
     wait for the device.
     """
-    state = batches.state(hot=True)
+    state = batches.state()
     most = max(1, min(MOST_CALLS, state.at_once, QUEUE // (max(kernels, 1) + 1)))
     few = min(2, most)
     two = next(filter(None, (batches.queue(few, QUEUED_SECONDS) for _ in range(QUEUE_TRIES))), None)
