@@ -8,6 +8,7 @@ from projects import run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.codec import read_records
+from kernels_bench_tools.records.record import Flag
 from kernels_bench_tools.records.summary import Summary
 
 
@@ -39,5 +40,8 @@ def test_drawn_shapes_are_measured_recorded_listed_chosen_and_shown_apart(projec
     (section,) = re.findall(
         r'<table class="drawn">.*?</table>', (project / "site/layer_norm/index.html").read_text(), re.S
     )
-    assert section.count('class="strip"') == 2
-    assert section.count('class="ratio"') == 8
+    # A workload that another process has disturbed has no ratio, of neither implementation if it was the baseline's.
+    disturbed = {one.workload for one in drawn if Flag.DISTURBED in one.flags}
+    quiet = 4 - len(disturbed)
+    assert quiet * 2 <= section.count('class="ratio"') <= quiet * 2 + len(disturbed)
+    assert section.count('class="strip"') == 2 or not quiet
