@@ -6,18 +6,15 @@ The candidate is in this process, or in another one from which it is reached thr
 from __future__ import annotations
 
 import gc
-import os
 import re
 import secrets
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import torch
@@ -39,9 +36,9 @@ from kernels_bench_tools.measure.correctness.check import (
 from kernels_bench_tools.measure.correctness.compare import require_alike, require_correct, some_slices
 from kernels_bench_tools.measure.correctness.errors import WrongResultError
 from kernels_bench_tools.measure.judge.batches import Batches
-from kernels_bench_tools.measure.judge.candidate import PROCESS_SEEDS, Candidate, Method, TimedCalls
+from kernels_bench_tools.measure.judge.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
-from kernels_bench_tools.measure.judge.remote import RemoteCandidate, forked
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate
 from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
@@ -58,15 +55,13 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import (
-    WARM_CALLS,
     SealedTime,
     TimingResult,
     measure_calls,
     measure_sustained,
     sealed,
 )
-from kernels_bench_tools.measure.timing.queue import Replay
-from kernels_bench_tools.measure.timing.sampling import affordable
+from kernels_bench_tools.measure.timing.queue import HostReplay, Replay
 from kernels_bench_tools.records.record import (
     REJECTING,
     Failure,
@@ -81,6 +76,8 @@ from kernels_bench_tools.records.roofline import LAUNCH_FACTOR, RooflineResult
 SEALED_SHARE, GAP_MS = 0.95, 0.0015
 """A GPU's time is at least this share of that of a sealed call, less so much for the gap before each kernel, whose code is in no
 cache then, and once more before the first: up to 1.41 and 2.84 us were seen."""
+HOST_SHARE, HOST_MS = 0.9, 0.02
+"""The same of a CPU's."""
 LEAST_SEALED = 1
 """Slices of an output of a sealed call that are compared at least: there are six of these calls."""
 LAUNCH_MS, LEAST_KERNEL_MS = 0.002, 0.0005
@@ -89,9 +86,6 @@ STEADY = 1.05
 """Queues that differ by a larger factor are disturbed, as by another process on the device."""
 SEALED_AGAIN = 2
 """How often the sealed calls of a row that contradicts them are timed again: the shortest time counts."""
-HARNESS_SECONDS = 0.1
-COPIES = 3.0
-"""So much longer may the harness need where a call overwrites inputs, which are copied before it: up to 2.6 times were seen."""
 LAST_CHANGES = 16
 """Of inputs before a timed call that failed: are these to blame?"""
 MAX_PRESSURE = 0.2
@@ -244,7 +238,7 @@ class _Attempt:
         self.reasons = self.candidate.inspect()
         changes = InputChanges.of(self.operator, inputs, self.positions(inputs), entries=self.entries)
         batches = self._make_batches(inputs, changes, like)
-        self._time(batches, inputs, changes, like)
+        self._time(batches, changes)
         self._judge_timed(batches, changes, like)
         self._decide()
 
@@ -275,42 +269,40 @@ class _Attempt:
         held = sum(map(size_in_bytes, [*inputs, *copies]))
         sets = input_set_count(self.trial.work.bytes_moved, self.session.device, held)
         most = calls_at_once(sum(map(size_in_bytes, like)), self.session.device)
-        replay = None
-        if self.session.separate and self.session.device.startswith("cuda"):
+        replay: Replay | HostReplay | None = None
+        if self.session.separate and self.session.device == "cpu" and sys.platform == "linux":
+            own = {*changes.positions, *(n for n in range(len(inputs)) if self.operator.may_overwrite(n))}
+            own = {n for n in own if isinstance(inputs[n], Tensor)}
+            own_sets = [
+                tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)
+            ]
+            overwritten = [n for n in own if self.operator.may_overwrite(n)]
+            # Not zeros: a page that nothing was written to costs nothing to read.
+            outputs = [torch.ones(one.shape, dtype=one.dtype) for one in like]
+            replay = HostReplay(
+                InputSets(own_sets, changes, overwritten=overwritten), outputs, self.candidate.pid
+            )
+        elif self.session.separate and self.session.device.startswith("cuda"):
             two, made = (inputs, self._given(1)) if sets > 1 else (inputs, inputs), changes.copies(inputs)
             outputs = [torch.empty_like(one, device=self.session.device) for one in like]
             replay = Replay(changes.given(*two, made), made, outputs)
         return Batches(self.candidate, sets, keep=_own, most=most, replay=replay)
 
-    def _time(self, batches: Batches, inputs: Inputs, changes: InputChanges, like: Sequence[Tensor]) -> None:
+    def _time(self, batches: Batches, changes: InputChanges) -> None:
         """Time the calls; if that fails because of inputs that changed, that is a ``ChangedInputsError``."""
-        device, candidate, sets = self.session.device, self.candidate, len(batches.changes)
+        device = self.session.device
         try:
-            candidate.prepare(sets, self.entries)
-            with ExitStack() as stack:
-                harness_ms = None
-                # Only Linux counts waits for a core.
-                if isinstance(candidate, RemoteCandidate) and device == "cpu" and sys.platform == "linux":
-                    own = [n for n, one in enumerate(inputs) if isinstance(one, Tensor)]
-                    overwritten = [n for n in own if self.operator.may_overwrite(n)]
-                    idle = partial(_idle_calls, inputs, changes, sets, overwritten, like)
-                    harness = stack.enter_context(forked(idle))
-                    os.sched_setaffinity(harness.pid, os.sched_getaffinity(candidate.pid))
-                    factor = COPIES if overwritten else 1.0
-                    harness_ms = partial(_overhead_ms, Batches(harness, sets), factor)
-                    harness.share_outputs(like)
-                    candidate.share_outputs(like)
-                self.trial.timing = measure_calls(
-                    batches,
-                    device,
-                    clocks=self.session.clocks,
-                    processes=self._processes,
-                    harness_ms=harness_ms,
-                    seal=_seal(batches),
-                )
-                if device == "cpu":
-                    # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
-                    batches.clock(1)
+            self.candidate.prepare(len(batches.changes), self.entries)
+            self.trial.timing = measure_calls(
+                batches,
+                device,
+                clocks=self.session.clocks,
+                processes=self._processes,
+                seal=_seal(batches),
+            )
+            if device == "cpu":
+                # A result that was kept for a set of inputs is wrong after a change; few calls use no set twice.
+                batches.clock(1)
         except Exception as error:
             if failed_status(error) is Status.ERROR:
                 self._blame_changes(batches, changes)
@@ -337,9 +329,6 @@ class _Attempt:
             quantities.sustained = measure_sustained(batches, self.session.device, *own)
             trial.timing = found = replace(found, quantities=quantities)
         timed = judge_timed_calls(self.operator, self.candidate, batches, self._given, changes, like)
-        if batches.overwritten():
-            why = "a later call overwrote what an earlier one had returned"
-            self.reasons.setdefault(Flag.ALIASED_OUTPUT, why)
         if Flag.ALIASED_OUTPUT in self.reasons:  # later calls have overwritten its outputs
             timed.pop(Flag.STALE_OUTPUT, None)
         if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
@@ -392,42 +381,6 @@ def _seal(batches: Batches) -> SealedTime | None:
     return lambda kernels: sealed(batches, kernels, replay.without_calls)
 
 
-def _idle_calls(
-    inputs: Inputs,
-    changes: InputChanges,
-    sets: int,
-    overwritten: Sequence[int],
-    like: Sequence[Tensor],
-) -> TimedCalls:
-    """Return calls of a function that returns what it has, on inputs of the same sizes."""
-    # Not zeros: a page that nothing was written to costs nothing to read.
-    outputs = tuple(torch.ones(one.shape, dtype=one.dtype) for one in like)
-
-    def idle(*given: Any) -> Any:
-        for one in given:  # as a call does, which leaves nothing else in the caches
-            if isinstance(one, Tensor):
-                one.clone()
-        return tuple(one.clone() for one in outputs)
-
-    own = {*changes.positions, *overwritten}
-    made = [tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)]
-    changing_sets = InputSets(made, changes, overwritten=overwritten)
-    return TimedCalls(idle, changing_sets, "cpu")
-
-
-def _overhead_ms(harness: Batches, factor: float) -> float | None:
-    """Return ``factor`` times the milliseconds that the harness needs for a call: messages, the change, and copies.
-
-    None if no call was without a wait for a core.
-    """
-    draw, start = harness.draw(Method.CLOCK), time.perf_counter()
-    draw(WARM_CALLS)
-    harness.begin_sample()
-    draw(affordable(HARNESS_SECONDS, (time.perf_counter() - start) / WARM_CALLS))
-    harness.end_sample()
-    return factor * median(harness.overheads) if harness.overheads else None
-
-
 def _own(output: Any) -> Any:
     """Return a copy of an output, whose memory may be used again."""
     if issubclass(type(output), tuple | list):
@@ -454,7 +407,7 @@ def judge_timed_calls(
         original = inputs = given(which)
         numbers, done = batches.changes[which], 0
         for one in group:
-            if one.call and batches.replay and changes.renew is None:
+            if one.call and isinstance(batches.replay, Replay) and changes.renew is None:
                 inputs = batches.replay.inputs(one.call)
             elif one.changes > done:
                 inputs = changes.apply(original, numbers[done : one.changes])
@@ -493,15 +446,18 @@ def _exceeds_clock(found: TimingResult, batches: Batches, seal: SealedTime) -> d
     """
     if found.quantities is None:
         return {}
-    if (queued := found.quantities.sealed) is None:
+    on_gpu = isinstance(batches.replay, Replay)
+    if (queued := found.quantities.sealed) is None and not on_gpu:
+        return {Flag.DISTURBED: "no queue of sealed calls was complete in time"}
+    if queued is None:
         return {Flag.UNSEALED: "its calls wait for the device, or have too many inputs or outputs"}
     start, waited = time.perf_counter(), cpu_pressure() or 0.0
     reported = found.latency.p50
     kernels = sum(one.count for one in found.kernels if one.ms >= LEAST_KERNEL_MS * one.count)
     for left in range(SEALED_AGAIN, -1, -1):
-        gaps_ms = GAP_MS * (1 + min(kernels, min(batches.queuing_ms) / LAUNCH_MS))
+        gaps_ms = GAP_MS * (1 + min(kernels, min(batches.queuing_ms) / LAUNCH_MS)) if on_gpu else HOST_MS
         fastest = queued.p50 if queued.ci_low is None else queued.ci_low
-        if reported >= SEALED_SHARE * fastest - gaps_ms:
+        if reported >= (SEALED_SHARE if on_gpu else HOST_SHARE) * fastest - gaps_ms:
             return {}
         if left and (again := seal(kernels)) and again.p50 < queued.p50:
             found.quantities.sealed = queued = again

@@ -40,7 +40,11 @@ class Verdict(Labelled):
     FASTER = "faster", "", "the interval of the speed-up is above 1, and the difference is at least 0.5 %"
     SLOWER = "slower", "", "the interval of the speed-up is below 1, and the difference is at least 0.5 %"
     SAME = "same", "", "the whole interval is within 2 % of 1"
-    AMBIGUOUS = "ambiguous", "", "the interval is too wide for these, or the two were timed differently"
+    AMBIGUOUS = (
+        "ambiguous",
+        "",
+        "the interval is too wide for these, the two were timed differently, or by sealed calls the other one is faster",
+    )
     SEPARATE = (
         "separate",
         "measured separately",

@@ -2,7 +2,7 @@
 
 A verdict needs three processes on both sides: an interval of fewer lacks the variation between processes, which is
 often larger than that within them. "Faster" and "slower" need an interval that excludes 1 and medians that differ by
-at least 0.5 %, "same" the whole interval within 2 % of 1. Everything else is ambiguous, and so is device time compared
+at least 0.5 %, "same" the whole interval within 2 % of 1; if they differ by much, sealed calls must agree. Everything else is ambiguous, and so is device time compared
 with host time, or a cold with a hot cache. Two that were measured at different times get a verdict only if sentinels
 and peaks agree.
 """
@@ -29,6 +29,9 @@ SAME_SPEED_CPU = 0.25
 """The same on a CPU, whose peaks vary this much within a session."""
 REPRODUCIBLE = 0.025
 """Of 100 speed-ups that were measured again on another H200, 97 differed by at most this: docs/measuring.md."""
+SEALED_BOUND, SEALED_BOUND_CPU = 0.05, 0.25
+"""Two that differ by more are faster or slower only if their sealed calls, which the judge's clock times, say so, too. On a CPU
+it is what those of short calls vary by."""
 SESSION_SECONDS = 3600
 """Where there are no readings, and on a CPU, two sides were measured together if at most this lies between them."""
 
@@ -67,7 +70,21 @@ def speedup_over(candidate: Sequence[Record], baseline: Sequence[Record]) -> Rat
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
     verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, on_cpu=on_cpu)
+    if verdict in {Verdict.FASTER, Verdict.SLOWER} and _contradicted(
+        ratio.value, candidate, baseline, on_cpu
+    ):
+        verdict = Verdict.AMBIGUOUS
     return Ratio.of(ratio, verdict)
+
+
+def _contradicted(
+    ratio: float, candidate: Sequence[Record], baseline: Sequence[Record], on_cpu: bool
+) -> bool:
+    """Return whether the sealed calls of two that differ by much say that the other one is faster."""
+    times = [[it.quantities.sealed for it in side if it.quantities] for side in (candidate, baseline)]
+    ours, theirs = ([one.p50 for one in side if one] for side in times)
+    much = abs(log(ratio)) > log(1 + (SEALED_BOUND_CPU if on_cpu else SEALED_BOUND))
+    return bool(much and ours and theirs and (median(theirs) > median(ours)) != (ratio > 1))
 
 
 def across_runs(ratio: Estimate) -> Estimate:

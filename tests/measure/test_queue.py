@@ -1,9 +1,12 @@
 """Sealed calls, which another process begins and times by its own clock; on a CPU the process of the calls waits itself."""
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
@@ -15,11 +18,11 @@ from kernels_bench_tools.measure import trial
 from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
-from kernels_bench_tools.measure.judge.remote import forked
+from kernels_bench_tools.measure.judge.remote import RemoteCandidate, serve
 from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing import queue, seam_kernel
 from kernels_bench_tools.measure.timing.measure import TimingResult, sealed
-from kernels_bench_tools.measure.timing.queue import HostSeal
+from kernels_bench_tools.measure.timing.queue import HostReplay, HostSeal, Replay
 from kernels_bench_tools.measure.timing.seam import NoQueueError
 from kernels_bench_tools.records.record import Flag, Kernel, Quantities, Timing
 
@@ -49,8 +52,24 @@ def batches_of(
         sets = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
         return TimedCalls(function, sets, "cpu")
 
-    with forked(make) as remote:
-        yield Batches(remote, 2)
+    here, there = Pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            here.close()
+            torch.set_num_threads(1)  # the copy has no other threads, and would wait for them
+            serve(make(), there)
+        os._exit(0)
+    there.close()
+    try:
+        remote = RemoteCandidate(here)
+        remote.pid = child
+        own = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
+        yield Batches(remote, 2, replay=HostReplay(own, [torch.ones(1000)], child))
+    finally:
+        here.close()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def queued(batches: Batches, count: int, take: int) -> float:
@@ -75,20 +94,22 @@ def without_calls(count: int) -> float:
 
 @pytest.fixture
 def exact() -> Exact:
-    return Exact(TimedCalls(slow, InputSets(inputs(), InputChanges((0,))), "cpu"), 2)
+    timed = TimedCalls(slow, InputSets(inputs(), InputChanges((0,))), "cpu")
+    return Exact(timed, 2, replay=Replay([], [], []))
 
 
 @pytest.mark.parametrize("overwritten", [(), (0,)], ids=["repeatable", "in place"])
 def test_each_sealed_call_has_other_inputs_which_the_judge_knows(overwritten: tuple[int, ...]) -> None:
     function = Tensor.add_ if overwritten else torch.add
     with batches_of(lambda x: function(x, 1), overwritten=overwritten) as batches:
-        queued(batches, 5, take=3)
+        for _ in range(3):
+            queued(batches, 5, take=1)
 
     assert len(batches.picked) == 3
     assert len({one.call.key for one in batches.picked}) == 3
     for taken in batches.picked:
         assert taken.whole
-        (x,) = InputChanges((0,)).apply(inputs()[0], batches.changes[0][: taken.changes])
+        (x,) = InputChanges((0,)).apply(inputs()[taken.which], batches.changes[taken.which][: taken.changes])
         assert torch.equal(taken.output, x + 1)
 
 
@@ -97,22 +118,24 @@ def test_the_time_of_a_queue_is_that_of_its_calls() -> None:
         assert queued(batches, 2, take=0) >= 2e3 * SECONDS
 
 
-def test_an_output_that_is_finished_after_the_next_call_is_seen() -> None:
-    returned = []
+def test_an_output_that_was_not_whole_when_its_call_had_returned_is_seen() -> None:
+    waiting = []
 
     def late(x: Tensor) -> Tensor:
-        for before, wanted in returned:
-            before[-1] = wanted
+        if sys._getframe(1).f_code.co_name == "again":  # the judge asks for an output
+            return x + 1
+        for output, last in waiting:
+            output[-1] = last
         output = x + 1
-        returned.append((output, output[-1].clone()))
+        waiting[:] = [(output, output[-1].clone())]
         output[-1] = 0
         return output
 
     with batches_of(late) as batches:
-        queued(batches, 4, take=4)
-        whole = [one.whole for one in batches.picked]
+        queued(batches, 4, take=1)
+        (taken,) = batches.picked
 
-    assert whole[:3] == [False] * 3
+    assert not taken.whole
 
 
 def test_what_a_call_returned_decides_which_inputs_the_next_one_gets() -> None:
@@ -122,11 +145,12 @@ def test_what_a_call_returned_decides_which_inputs_the_next_one_gets() -> None:
         found: list[int] = []
         own.begin()
         own._words[seam_kernel.SEED], own._words[seam_kernel.RELEASED] = 7, 1
-        own._key = 7
+        own.first(7, found.append)
         own.following(torch.ones(3) + number, found.append)
         keys.append(found)
 
-    assert keys[0] != keys[1]
+    assert [one[0] for one in keys] == [7, 7]
+    assert keys[0][1] != keys[1][1]
 
 
 def test_the_same_queue_without_calls_is_no_part_of_their_time(exact: Exact) -> None:
@@ -199,10 +223,28 @@ def test_calls_that_do_not_wait_for_the_other_process_have_no_such_time(start: S
         assert sealed(batches, 1, without_calls) is None
 
 
-def test_a_call_without_a_sealed_time_has_no_rank() -> None:
+@pytest.mark.parametrize("flag", [Flag.UNSEALED, Flag.DISTURBED], ids=["GPU", "CPU"])
+def test_a_call_without_a_sealed_time_has_no_rank(exact: Exact, flag: Flag) -> None:
     found = TimingResult(measured_latency(*[0.5] * 6), quantities=Quantities())
+    if flag is Flag.DISTURBED:  # a busy machine
+        exact.replay = HostReplay(InputSets(inputs()), [], 0)
 
-    assert list(trial._exceeds_clock(found, None, lambda kernels: None)) == [Flag.UNSEALED]
+    assert list(trial._exceeds_clock(found, exact, lambda kernels: None)) == [flag]
+
+
+@pytest.mark.parametrize(
+    ("reported", "late"), [(3.7, False), (3.5, True)], ids=["a tenth less", "work is hidden"]
+)
+def test_a_time_on_a_cpu_may_be_a_tenth_less_than_that_of_sealed_calls(
+    monkeypatch: pytest.MonkeyPatch, exact: Exact, reported: float, late: bool
+) -> None:
+    monkeypatch.setattr(trial, "cpu_pressure", lambda: 0.0)
+    exact.replay = HostReplay(InputSets(inputs()), [], 0)
+    quantities = Quantities(sealed=sealed(exact, 0, without_calls))
+    timed = TimingResult(measured_latency(*[reported] * 6), quantities=quantities)
+    found = trial._exceeds_clock(timed, exact, lambda kernels: sealed(exact, 0, without_calls))
+
+    assert list(found) == [Flag.TIMER_TAMPER] * late
 
 
 def test_a_set_is_known_after_a_queue_that_could_not_be_timed() -> None:

@@ -186,49 +186,9 @@ def test_work_that_is_left_to_a_later_call_is_missing_in_an_output(kind: Any) ->
         assert torch.equal(timed.output(0), torch.zeros(4))
 
 
-@pytest.mark.parametrize(
-    ("overheads", "harness_ms", "hidden"),
-    [
-        ([0.05] * 30, 0.05, False),
-        ([0.05] * 16 + [0.3] * 14, 0.05, False),  # the median of what was reported is that of honest calls
-        ([0.05] * 14 + [0.3] * 16, 0.05, True),
-        ([0.25] * 30, 0.2, False),
-        ([5.0] * 5, 0.05, True),
-    ],
-)
-def test_time_that_half_of_the_calls_do_not_report_is_noticed(
-    overheads: list[float], harness_ms: float, hidden: bool
-) -> None:
-    assert bool(measuring._hidden(0.1, overheads, harness_ms)) is hidden
-
-
-def test_a_sample_is_disturbed_if_nobody_knows_what_the_harness_takes() -> None:
-    batches = Batches(TimedCalls(lambda x: x + 1, InputSets([(torch.zeros(1),)]), "cpu"), 1)
-
-    assert Flag.DISTURBED in measure_calls(batches, "cpu", limits=QUICK, harness_ms=lambda: None).flags
-
-
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
     assert uneven(measured_latency(0.01, 0.01, 0.3))
     assert not uneven(measured_latency(0.0018, 0.0018, 0.0026))  # a short call that takes one of two times
-
-
-def test_an_output_that_could_be_completed_after_its_call_is_not_taken() -> None:
-    class Open(torch.Tensor):
-        """A later call could make a plain tensor of it."""
-
-    def with_a_method(x: torch.Tensor) -> torch.Tensor:
-        output = torch.zeros(4)
-        output.clone = lambda: x
-        return output
-
-    of_another_type = TimedCalls(lambda x: x.as_subclass(Open), InputSets([(torch.ones(4),)]), "cpu")
-    of_own_methods = TimedCalls(with_a_method, InputSets([(torch.ones(4),)]), "cpu")
-    for timed in (of_another_type, of_own_methods):
-        timed.clocked(1)
-
-    assert of_another_type.output(0) is None
-    assert torch.equal(of_own_methods.output(0), torch.zeros(4))
 
 
 @pytest.mark.parametrize(

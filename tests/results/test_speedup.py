@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.estimate import Estimate
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record import CacheState, Flag, Record, Status, Timer
+from kernels_bench_tools.records.record import CacheState, Flag, Quantities, Record, Status, Timer, Timing
 from kernels_bench_tools.records.summary import Ratio, Verdict
 from kernels_bench_tools.results.processes import limitation_of
 from kernels_bench_tools.results.speedup import readings, speedup_over
@@ -84,6 +84,23 @@ def test_different_timers_or_cache_states_are_ambiguous():
 
     assert compared(by_clock, base).verdict is Verdict.AMBIGUOUS
     assert compared(hot, base).verdict is Verdict.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("p50", "sealed", "verdict"),
+    [
+        (0.09, 0.09, Verdict.FASTER),
+        (0.09, 0.11, Verdict.AMBIGUOUS),  # time was hidden, or the harness got in its way
+        (0.11, 0.09, Verdict.AMBIGUOUS),
+        (0.098, 0.101, Verdict.FASTER),  # as much as sealed calls vary by
+    ],
+)
+def test_sealed_calls_have_to_agree_on_who_is_much_faster(p50, sealed, verdict):
+    of_base, of_ours = (Quantities(sealed=Timing(p50=ms, reps=6)) for ms in (0.1, sealed))
+
+    found = compared(record("ours", p50, quantities=of_ours), record("base", 0.1, quantities=of_base))
+
+    assert found.verdict is verdict
 
 
 def test_a_record_without_a_workload_holds_for_the_missing_ones():

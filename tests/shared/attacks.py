@@ -27,11 +27,12 @@ from kernels_bench_tools.measure import harness
 from kernels_bench_tools.measure.correctness import compare
 from kernels_bench_tools.measure.judge import candidate as calls  # noqa: F401 - cells use it
 from kernels_bench_tools.measure.judge import candidate as candidate_module
-from kernels_bench_tools.measure.judge import memory, remote
+from kernels_bench_tools.measure.judge import remote
 from kernels_bench_tools.measure.judge.candidate import CallResult, Candidate, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
-from kernels_bench_tools.measure.judge.memory import SharedOutputs
 from kernels_bench_tools.measure.operator import CallError, Operator, Tolerance
+from kernels_bench_tools.measure.timing import queue, seam_kernel
+from kernels_bench_tools.measure.timing.queue import HostSeal
 from kernels_bench_tools.operators.layer_norm import OPERATOR
 from kernels_bench_tools.records.record import Failure, Status
 from kernels_bench_tools.records.request import CellContext
@@ -95,7 +96,7 @@ def on_smoke(function, operator="layer_norm", **options):
 
 def timed(*_):
     """Return whether the function that asks was called by a timed call."""
-    return sys._getframe(2).f_code.co_name == "clocked"
+    return sys._getframe(2).f_code.co_name in {"clocked", "_queue_on_host"}
 
 
 def when(condition, cheat=garbage):
@@ -276,7 +277,7 @@ def computed_later(begin=id):
 
 def computed_after_the_call():
     def profile(frame, event, _):
-        if event == "call" and frame.f_code.co_name == "store":
+        if event == "call" and frame.f_code.co_name == "following":
             compute()
 
     computed_later(lambda _: sys.setprofile(profile))
@@ -328,7 +329,7 @@ def computed_by_a_mode():
 
 
 def computed_by_a_built_in_function():
-    memory.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
+    queue.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
     computed_later()
 
 
@@ -415,7 +416,7 @@ def call_replaced():
 
 def timing_replaced():
     def clocked(self, change):
-        self._shared.store(right(*self.sets.following(change)))
+        self.outputs = [right(*self.sets.following(change))]
         return 1e-3
 
     replace(TimedCalls, "clocked", wraps(TimedCalls.clocked)(clocked))
@@ -481,15 +482,31 @@ def computed_by_a_finalizer_of_tensors():
     computed_ahead(hook)
 
 
-def computed_when_the_output_is_stored():
-    store = SharedOutputs.store
+def computed_when_the_output_is_digested():
+    following, output = HostSeal.following, TimedCalls.output
 
-    def stored(self, output):
+    def digested(self, *rest):
         compute()
-        return store(self, output)
+        return following(self, *rest)
 
-    SharedOutputs.store = stored
+    HostSeal.following = digested
+    replace(Candidate, "output", lambda self, number: (compute(), output(self, number))[1])
     computed_later()
+
+
+def digests_made_up():
+    def following(self, output, make):
+        attacked()
+        self._words[seam_kernel.DIGESTS + len(self.keys) - 1] = 1
+        if make is not None:
+            self.keys.append(queue._mix(self.keys[-1] + 1))
+
+    HostSeal.following = following
+    on_cpu(
+        lambda *inputs: (
+            garbage(*inputs) if sys._getframe(1).f_code.co_name == "_queue_on_host" else right(*inputs)
+        )
+    )
 
 
 def another_program_with_a_slow_clock():

@@ -33,8 +33,8 @@ def stale(code: str) -> Attack:
 
 
 def tampering(code: str) -> Attack:
-    """Return an attack with right results, but another time. On a busy machine it has no rank for that reason."""
-    return Attack(code, {*REJECTED, Status.DISTURBED}, "timer_tamper|disturbed")
+    """Return an attack with another time, or with work that comes too late. On a busy machine it has no rank for that reason."""
+    return Attack(code, {*REJECTED, Status.DISTURBED}, "timer_tamper|stale_output|disturbed")
 
 
 def wrong(code: str, why: str = WRONG) -> Attack:
@@ -113,6 +113,7 @@ ATTACKS = {
     "inputs_without_changes": tampering("inputs_without_changes()"),
     "case_replaced": wrong("case_replaced()"),
     "call_replaced": stale("call_replaced()"),
+    "digests_made_up": tampering("digests_made_up()"),
     "timing_replaced": tampering("timing_replaced()"),
     **{
         name: tampering(f"{name}()")
@@ -120,7 +121,7 @@ ATTACKS = {
             "computed_when_the_message_is_read",
             "computed_when_bytes_are_read",
             "computed_by_a_finalizer_of_tensors",
-            "computed_when_the_output_is_stored",
+            "computed_when_the_output_is_digested",
             "another_program_with_a_slow_clock",
         )
     },
@@ -139,7 +140,7 @@ ATTACKS = {
     "another_operator": failed("another_operator()", "measures another operator"),
     "another_device": failed(
         "write(device={'kind': 'cuda', 'name': 'Imaginary', 'slug': 'imaginary'})",
-        "of the device",
+        "of device",
         Status.INVALID,
     ),
     "another_name": failed("write(impl='torch_layer_norm')", "of implementation", Status.INVALID),
@@ -178,7 +179,7 @@ ATTACKS = {
     "finite_where_the_input_is_not": wrong(
         "on_smoke(lambda *given: attacked(right(*given).nan_to_num(0.0)))", "NaN or infinity"
     ),
-    "outputs_from_a_ring": Attack("outputs_from_a_ring()", REJECTED, "aliased_output"),
+    "outputs_from_a_ring": Attack("outputs_from_a_ring()", REJECTED, "aliased_output|stale_output"),
     # Ends of a call
     "ended_as_ok": failed("on_smoke(ended_as_ok)", "it ended well"),
     "ended_with_0": failed("on_smoke(lambda *_: sys.exit(attacked(0)))", "ended this run during a workload"),

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
 
 from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.judge.changing_inputs import new_change
-from kernels_bench_tools.measure.judge.memory import same_bits
-from kernels_bench_tools.measure.operator import CallError, tensors_of
-from kernels_bench_tools.measure.timing.cpu import counted_waits
-from kernels_bench_tools.measure.timing.queue import Replay, SealedCall, digest
+from kernels_bench_tools.measure.operator import CallError
+from kernels_bench_tools.measure.timing.queue import HostReplay, Replay, SealedCall
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.measure.timing.seam import NoQueueError
 from kernels_bench_tools.records.record import Failure, Status
@@ -30,8 +24,6 @@ PICKED = 6
 calls, the least that changes a median, passes on one workload in one process of 64."""
 PICKED_UNSEALED = 2
 """The same where there are sealed calls, too, whose outputs are compared."""
-MOST_WAIT_NS = 100_000
-"""After a longer wait for a core, caches are cold. With ten busy programs on two cores three of four calls wait less."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Picked:
 class Batches:
     """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given. ``most`` outputs fit into memory.
 
-    ``replay`` makes the inputs of sealed calls on a GPU again.
+    ``replay`` is the judge's side of sealed calls, and makes the inputs of those on a GPU again.
     """
 
     def __init__(
@@ -60,16 +52,13 @@ class Batches:
         *,
         keep: Callable[[Any], Any] = lambda output: output,
         most: int = PICKED,
-        replay: Replay | None = None,
+        replay: Replay | HostReplay | None = None,
     ) -> None:
         self.replay = replay
         self.calls, self._keep = calls, keep
         self._most = min(PICKED_UNSEALED if replay else PICKED, max(2, most))
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
-        self.overheads: list[float] = []
-        """Of the sample's calls on a CPU: milliseconds from the request to the answer, less those that were reported, and less
-        those of waiting for a core. Without calls that waited long."""
         self.queuing_ms: list[float] = []
         """Of sealed queues: milliseconds that a call needs to be queued, by this process's clock."""
         self.escaped: list[str] = []
@@ -78,20 +67,11 @@ class Batches:
         self._states: dict[bool, TimerState] = {}
         self._random: list[Picked] = []
         self._others: list[Picked] = []
-        self._held: list[Picked] = []
         self._seen, self._sampling = 0, False
 
     @property
     def picked(self) -> list[Picked]:
         return [*self._random, *self._others]
-
-    def overwritten(self) -> bool:
-        """Return whether the output of a call before the sample is another one now: a later call has used its memory."""
-        return any(
-            type(now) is type(one) is Tensor and now.shape == one.shape and not same_bits(now, one)
-            for number, taken in enumerate(self._held)
-            for now, one in zip(*map(tensors_of, (self.calls.held(number), taken.output)), strict=False)
-        )
 
     def state(self, *, hot: bool = False) -> TimerState:
         if hot not in self._states:
@@ -103,7 +83,6 @@ class Batches:
         if keep:
             self._others += self._random
         self._random.clear()
-        self.overheads.clear()
         self._seen, self._sampling = 0, True
 
     def end_sample(self) -> None:
@@ -114,23 +93,14 @@ class Batches:
 
     def _alone(self, count: int) -> list[Call]:
         found: list[Call] = []
-        with counted_waits({self.calls.pid, os.getpid()}) as waited_ns:
-            for _ in range(count):
-                change = new_change()
-                where = self._given(change)
-                if not self.state().repeatable:
-                    self.calls.make_ahead(1)  # before their process knows how they change
-                before, start = waited_ns(), perf_counter_ns()
-                ms = self.calls.clocked(change)
-                overhead = (perf_counter_ns() - start) / 1e6 - ms
-                if (waited := waited_ns() - before) < MOST_WAIT_NS:
-                    self.overheads.append(overhead - waited / 1e6)
-                if self._sampling:
-                    self._pick({0: where})
-                elif len(self._held) < self._most:  # holding outputs of the sample would change its times
-                    self._held.append(self._take(*where, 0))
-                    self.calls.hold()
-                found.append(Call(ms))
+        for _ in range(count):
+            change = new_change()
+            where = self._given(change)
+            if not self.state().repeatable:
+                self.calls.make_ahead(1)  # before their process knows how they change
+            found.append(Call(self.calls.clocked(change)))
+            if self._sampling:
+                self._pick({0: where})
         return found
 
     def _cold(self, method: Method, count: int) -> list[Call]:
@@ -194,33 +164,49 @@ class Batches:
         return calls
 
     def queue(self, count: int, most_seconds: float, *, take: int = 0) -> float | None:
-        """Return the milliseconds by this process's clock of a queue of sealed calls with the first set.
+        """Return the milliseconds by this process's clock of a queue of sealed calls, on a GPU with the first set.
 
         None if they cannot or did not wait, or take longer than this. ``take``: of how many calls, chosen after they have
-        ended, the output is taken.
+        ended, the output is taken. On a CPU it is at most one, which is made once more: the output must have the same digest.
         """
-        change = new_change()
-        if not self.state().repeatable:
+        assert self.replay
+        change, on_gpu, turn, sets = (
+            new_change(),
+            isinstance(self.replay, Replay),
+            self._turn,
+            len(self.changes),
+        )
+        if on_gpu and not self.state().repeatable:
             self.calls.make_ahead(count, hot=True)
         seal = self.calls.seal()
         seal.begin()
         try:
             self.calls.queue(change, count)
-            ms = seal.time(most_seconds)
+            ms = seal.time(most_seconds, None if on_gpu else self.calls.answered)
             calls = seal.calls(count)
-            self.calls.answered()
+            if on_gpu:
+                self.calls.answered()
         except NoQueueError:  # before anything was changed
             return None
-        before = len(self.changes[0])
-        self.changes[0] += [change] if self.replay else [call.key for call in calls]
+        if on_gpu:
+            self.changes[0].append(change)
+        else:
+            self._turn += count
+            for number, call in enumerate(calls):
+                self.changes[(turn + number) % sets].append(call.key)
         if ms is None:
             return None
         self.queuing_ms.append(1e3 * seal.queuing_seconds / count)
-        for number in sorted(random.SystemRandom().sample(range(count), min(take, count))):
-            call, output = calls[number], self.calls.output(number)
-            whole = self.replay.is_whole(call, output) if self.replay else digest(output) == call.digest
-            place = len(self.changes[0]) if self.replay else before + number + 1
-            self._others.append(Picked(0, place, self._keep(output), call, whole))
+        for number in sorted(random.SystemRandom().sample(range(count), min(take, count if on_gpu else 1))):
+            which, own = 0, self.changes[0]
+            if on_gpu:
+                output = self.calls.output(number)
+            else:
+                which = (turn + number) % sets
+                own, output = self.changes[which], self.calls.again(number)
+                del own[len(own) - len(range(number, count, sets)) + 1 :]  # was undone
+            whole = self.replay.is_whole(calls[number], output)
+            self._others.append(Picked(which, len(own), self._keep(output), calls[number], whole))
         return ms
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:

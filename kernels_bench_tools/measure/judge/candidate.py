@@ -20,16 +20,15 @@ from typing import Annotated, Any
 import torch
 from msgspec import Meta
 from torch import Tensor
-from torch.nn import Parameter
 
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges, InputSets
 from kernels_bench_tools.measure.judge.guard import Guard
-from kernels_bench_tools.measure.judge.memory import SharedOutputs, copied, copy_elsewhere, poison_memory
+from kernels_bench_tools.measure.judge.memory import copied, copy_elsewhere, poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import calls_at_once, make_input_sets
 from kernels_bench_tools.measure.timing.cpu import cache_state
 from kernels_bench_tools.measure.timing.cuda import COPY, CudaTimer
@@ -81,13 +80,6 @@ class Timed:
     clock_mhz: int = 0
 
 
-def _copied(output: Any) -> Any:
-    """Return a copy of an output; None for one of another type, of which a later call could make a tensor."""
-    if issubclass(type(output), tuple | list):
-        return tuple(map(_copied, tensors_of(output)))
-    return Tensor.clone(output) if type(output) in (Tensor, Parameter) and not output.is_meta else None
-
-
 class TimedCalls:
     """Times batches of calls of one function."""
 
@@ -103,11 +95,6 @@ class TimedCalls:
         self._timers: dict[bool, CudaTimer] = {}
         self._changes: Iterator[int] = iter(())
         self._next: Inputs = ()
-        self._last: Any = None
-        """What the last call returned, on a CPU."""
-        self._held: list[Any] = []
-        """What some calls returned: is their memory used again?"""
-        self._shared: SharedOutputs | None = None
         self._at_once = 1
         self._count = 0
         """Of timed calls."""
@@ -184,10 +171,6 @@ class TimedCalls:
         self.outputs = []
         self._synchronize()
 
-    def share(self, outputs: SharedOutputs) -> None:
-        """Put the output of each clocked call there."""
-        self._shared = outputs
-
     def clocked(self, change: int) -> Annotated[float, Meta(gt=0, le=1e9)]:
         """Make one call; return its milliseconds, up to the end of its work on the device.
 
@@ -197,16 +180,11 @@ class TimedCalls:
         if change:
             self._next = self.sets.following(change)
         start = perf_counter_ns()
-        self._last = None  # freeing an output is part of a call
+        self.outputs = []  # freeing an output is part of a call
         output = self._function(*self._next)
         self._synchronize()
         ms = (perf_counter_ns() - start) / 1e6
-        if self._shared is not None and self._shared.store(output):
-            self._last = output
-        elif self._device.startswith("cuda"):
-            self.outputs = [output]
-        else:
-            self._last, self.outputs = output, [_copied(output)]
+        self.outputs = [output]
         return ms
 
     def seal(self, file: int = -1) -> GpuSeal | HostSeal:
@@ -216,8 +194,11 @@ class TimedCalls:
         return self._seal
 
     def queue(self, change: int, count: int) -> None:
-        """Queue this many sealed calls with the first set, and keep their outputs; then the set is as after this change."""
+        """Queue this many sealed calls; on a GPU with the first set, which is as after this change then, keeping their outputs."""
         seal, self._count, self.outputs = self.seal(), self._count + count, []
+        if isinstance(seal, HostSeal):
+            self._queue_on_host(seal, self.sets.sealed_on_host(count))
+            return
         outputs, calls = list[Any](), self.sets.sealed(count, change)
         self._synchronize()
         try:
@@ -229,21 +210,29 @@ class TimedCalls:
             seal.end()
         self._synchronize()
         self.outputs = outputs
-        if self._device.startswith("cuda") and self.sets.repeatable:
+        if self.sets.repeatable:
             self.sets.changed(0, change)
+
+    def _queue_on_host(self, seal: HostSeal, calls: Sequence[tuple[Callable[[int], None], Inputs]]) -> None:
+        # Outputs are not kept: writing to other memory each time would take longer.
+        seal.start(calls[0][0])
+        for (_, arguments), following in zip(calls, [*calls[1:], None], strict=True):
+            output = self._function(*arguments)
+            seal.following(output, following and following[0])
+            del output  # freeing it is part of a call
+        seal.end()
+
+    def again(self, number: int) -> Any:
+        """Return the output of a call of the last queue on a CPU, made once more; what came after it is undone."""
+        seal = self.seal()
+        assert isinstance(seal, HostSeal)
+        return self._function(*self.sets.again(seal.keys, number))
 
     def answered(self) -> None:
         """Nothing is to be waited for after a queue of the same process."""
 
     def output(self, number: int) -> Any:
         return self.outputs[number]
-
-    def hold(self) -> None:
-        """Keep what the last call on a CPU returned."""
-        self._held.append(self._last)
-
-    def held(self, number: int) -> Any:
-        return self._held[number]
 
 
 PROCESS_SEEDS = 1000

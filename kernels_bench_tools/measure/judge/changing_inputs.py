@@ -229,10 +229,7 @@ class InputSets:
         changes, own = self._changes, self._sets[which]
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
-            if changes.rotate:
-                changes.rotated(own, number, copies)
-            else:
-                self._exchange(which, copies, number)
+            self._change(which, copies, number)
             return arguments
         if not self._originals:
             changes.exchange(own, number)
@@ -241,10 +238,9 @@ class InputSets:
         return self._prepared[which]
 
     def sealed(self, count: int, change: int) -> list[tuple[Any, Inputs]]:
-        """Return, for each call of a queue, what makes its inputs, and the arguments made of them.
+        """Return, for each call of a queue on a GPU, what makes its inputs from the first two sets, and the arguments made of them.
 
-        On a GPU they are made of the first two sets; on a CPU elements of the first one change places. What the operator
-        renews is as after ``change`` in all calls.
+        What the operator renews is as after ``change`` in all calls.
         """
         changes, two = self._changes, (self._originals or self._sets)[:2]
         found: list[tuple[Any, Inputs]] = []
@@ -254,14 +250,48 @@ class InputSets:
                 copies, arguments = self._ahead.popleft() if self._ahead else self._made(0)
             if changes.renew is not None:
                 changes.rotated(two[0], change, copies)
-            made = partial(self._exchange, 0, copies)
-            found.append((changes.given(two[0], two[-1], copies) if changes.rotate else made, arguments))
+            found.append((changes.given(two[0], two[-1], copies), arguments))
         return found if self._overwritten else found * count
 
-    def _exchange(self, which: int, copies: Inputs, number: int) -> None:
-        own = self._sets[which]
-        self._changes.exchange(own, number)
-        for position in self._changes.positions if copies is not own else ():
+    def sealed_on_host(self, count: int) -> list[tuple[Callable[[int], None], Inputs]]:
+        """Return, for each call of a queue on a CPU, what changes its inputs, given a number, and the arguments; sets take turns."""
+        places = [(self._turn + number) % len(self._sets) for number in range(count)]
+        own = {which: self._shared(which) for which in dict.fromkeys(places)}
+        self._turn += count
+        return [(partial(self._restore, which, own[which][0]), own[which][1]) for which in places]
+
+    def again(self, keys: Sequence[int], number: int) -> Inputs:
+        """Return the arguments of a call of the last queue on a CPU once more, whose changes were these; undoes those after it."""
+        sets = len(self._sets)
+        which = (self._turn - len(keys) + number) % sets
+        copies, arguments = self._shared(which)
+        if self._changes.rotate:
+            self._restore(which, copies, keys[number])
+        else:
+            for later in reversed(keys[number + sets :: sets]):
+                self._changes.exchange(self._sets[which], later)
+            self._restore(which, copies, 0)
+        return arguments
+
+    def _shared(self, which: int) -> tuple[Inputs, Inputs]:
+        """Return what all calls of a queue on a CPU with one set change, and the arguments made of it."""
+        return self._made(which) if self._overwritten else (self._sets[which], self._prepared[which])
+
+    def _restore(self, which: int, copies: Inputs, number: int) -> None:
+        """Change a set, and make copies of it, which a call may have overwritten, what it is then."""
+        self._change(which, copies, number)
+        for position in self._overwritten:
+            if position not in self._changes.positions:
+                Tensor.copy_(copies[position], self._sets[which][position])
+
+    def _change(self, which: int, copies: Inputs, number: int) -> None:
+        """Change a set, and make copies of it what it is then."""
+        own, changes = self._sets[which], self._changes
+        if changes.rotate:
+            changes.rotated(self._originals[which] if self._originals else own, number, copies)
+            return
+        changes.exchange(own, number)
+        for position in changes.positions if copies is not own else ():
             Tensor.copy_(copies[position], own[position])
 
     def inputs(self, which: int) -> Inputs:

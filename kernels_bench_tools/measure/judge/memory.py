@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import secrets
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.overrides
 from torch import Tensor
 from torch.nn import Parameter
 from torch.utils._device import DeviceContext
-
-from kernels_bench_tools.measure.operator import tensors_of
 
 # Bound before an implementation is loaded.
 _dispatch_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)
@@ -23,7 +19,7 @@ _dispatches_to: Any = getattr(torch._C, "_dispatch_tls_is_dispatch_key_included"
 _PYTHON: Any = getattr(torch._C.DispatchKey, "PythonDispatcher", None)
 _function_modes: Any = getattr(torch.overrides, "_get_current_function_mode_stack", None)
 
-_CHUNK = 2**22
+_CHUNK, _HOST_CHUNK = 2**22, 2**15
 _ALIGNMENT = 512
 _SHIFTS = 128
 _MASK = 2**64 - 1
@@ -39,14 +35,28 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 
 def fingerprint(value: Tensor) -> int:
-    """Return 64 bits that change with any element's value or position, computed in chunks of 32 MiB."""
+    """Return 64 bits that change with any element's value or position, computed in chunks of 32 MiB; on a CPU of 256 KiB."""
     whole = _as_integers(value)
+    if not whole.is_cuda:  # at the speed at which one thread reads memory
+        return _host_fingerprint(whole)
     sums = []
     for chunk in whole.split(_CHUNK):
         weights = _weights(str(chunk.device))[: chunk.numel()]
         sums.append((chunk * weights).sum())
     total = whole.numel()
     for part in torch.stack(sums).tolist() if sums else []:
+        total = (total * _MIX + part) & _MASK
+    return total
+
+
+def _host_fingerprint(whole: Tensor) -> int:
+    numbers, weights = whole.numpy(), _host_weights()
+    rows, rest = divmod(numbers.size, weights.size)
+    with np.errstate(over="ignore"):
+        sums = (numbers[: rows * weights.size].reshape(rows, -1) @ weights).tolist() if rows else []
+        sums.append(int(np.dot(numbers[rows * weights.size :], weights[:rest])))
+    total = numbers.size
+    for part in sums:
         total = (total * _MIX + part) & _MASK
     return total
 
@@ -72,6 +82,11 @@ def copy_elsewhere(value: Any) -> Any:
     copy = torch.empty(0, dtype=value.dtype, device=value.device)
     copy.set_(memory.untyped_storage(), shift, value.shape, value.stride())
     return copy.copy_(value)
+
+
+@cache
+def _host_weights() -> Any:
+    return _weights("cpu")[:_HOST_CHUNK].numpy()
 
 
 @cache
@@ -154,43 +169,3 @@ def poison_memory(like: Tensor, device: str | None = None) -> None:
         return
     for block in blocks:
         block.fill_(value)
-
-
-class SharedOutputs:
-    """Memory of two processes for the output of one call on a CPU, whose tensors have these dtypes and shapes."""
-
-    def __init__(self, kinds: Sequence[tuple[torch.dtype, Sequence[int]]], file: int = -1) -> None:
-        sizes = [torch.Size(shape).numel() * dtype.itemsize for dtype, shape in kinds]
-        starts = [0]
-        for size in sizes:
-            starts.append(-(-(starts[-1] + size) // _ALIGNMENT) * _ALIGNMENT)
-        if file < 0:
-            file = os.memfd_create("outputs")
-            os.truncate(file, starts[-1] + 1)
-        self.file = file
-        """Descriptor that the other process needs, too; the side that made it closes it."""
-        self._memory = torch.frombuffer(mmap.mmap(file, starts[-1] + 1), dtype=torch.uint8)
-        self._stored = self._memory[starts[-1] :]
-        self._views = [
-            self._memory[start : start + size].view(dtype).view(tuple(shape))
-            for start, size, (dtype, shape) in zip(starts, sizes, kinds, strict=False)
-        ]
-
-    def store(self, output: Any) -> bool:
-        """Copy an output there; return whether it is of these kinds, and no tensor of a type of its own."""
-        given = tensors_of(output)
-        fits = len(given) == len(self._views) and all(
-            type(one) in (Tensor, Parameter) and one.shape == view.shape and one.dtype == view.dtype
-            for one, view in zip(given, self._views, strict=False)
-        )
-        for view, one in zip(self._views, given, strict=False) if fits else ():
-            view.copy_(Tensor.detach(one))  # a call may have left gradients on
-        self._stored.fill_(fits)
-        return fits
-
-    @property
-    def output(self) -> Any:
-        """The output as it is now; None if it was none of these kinds."""
-        if not self._stored.item():
-            return None
-        return self._views[0] if len(self._views) == 1 else tuple(self._views)

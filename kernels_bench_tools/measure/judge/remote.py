@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from types import MappingProxyType
@@ -28,7 +26,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.judge.candidate import Candidate, TimedCalls
-from kernels_bench_tools.measure.judge.memory import SharedOutputs, lazy_reason
+from kernels_bench_tools.measure.judge.memory import lazy_reason
 from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
 from kernels_bench_tools.measure.timing.queue import Seal
@@ -45,7 +43,7 @@ _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
-    *("open", "make_ahead", "batch", "change_next", "clocked", "queue", "output", "hold", "held", "abort"),
+    *("open", "make_ahead", "batch", "change_next", "clocked", "queue", "again", "output", "abort"),
 )
 _HINTS = MappingProxyType(
     {
@@ -120,11 +118,6 @@ def serve(candidate: TimedCalls, connection: Connection) -> list[Record]:
                 print(request.arguments[0], end="", flush=True)
             elif request.method == "fail":
                 raise JudgeError(request.arguments[0])
-            elif request.method == "share":
-                kinds = [(_DTYPES[dtype], shape) for dtype, shape in request.arguments]
-                file = recv_handle(connection)
-                candidate.share(SharedOutputs(kinds, file))
-                os.close(file)
             elif request.method == "seal":
                 candidate.seal(file := recv_handle(connection))
                 os.close(file)
@@ -145,28 +138,6 @@ def _spin(readable: Callable[[int], list[Any]]) -> None:
     end = time.perf_counter() + _SPIN_SECONDS
     while not readable(0) and time.perf_counter() < end:
         pass
-
-
-@contextmanager
-def forked(make: Callable[[], TimedCalls]) -> Iterator[RemoteCandidate]:
-    """Serve what ``make`` returns from a copy of this process, which is on a CPU."""
-    here, there = Pipe()
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            here.close()
-            torch.set_num_threads(1)  # the copy has no other threads, and would wait for them
-            serve(make(), there)
-        os._exit(0)
-    there.close()
-    try:
-        remote = RemoteCandidate(here)
-        remote.pid = child
-        yield remote
-    finally:
-        here.close()
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def _answer(candidate: TimedCalls, connection: Connection, request: _Request) -> None:
@@ -222,15 +193,7 @@ class RemoteCandidate:
             with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own:
                 credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.pid = int.from_bytes(credentials[:4], sys.byteorder)
-        self._shared: SharedOutputs | None = None
         self._seal: Seal | None = None
-
-    def share_outputs(self, like: Sequence[Tensor]) -> None:
-        """Have outputs like these put where this process sees them, without a request for them."""
-        self._shared = SharedOutputs([(one.dtype, one.shape) for one in like])
-        self._send(_Request("share", [[str(one.dtype), list(one.shape)] for one in like]))
-        send_handle(self._connection, self._shared.file, 0)
-        os.close(self._shared.file)
 
     def seal(self) -> Seal:
         """Return what tells the other process when queues begin, and what it says of its calls."""
@@ -248,12 +211,6 @@ class RemoteCandidate:
     def answered(self) -> None:
         """Wait for the answer to that."""
         self._reply("queue")
-
-    def output(self, number: int) -> Any:
-        """Return an output of the last batch; on a CPU that of the last call, which later ones overwrite."""
-        if self._shared is not None and (found := self._shared.output) is not None:
-            return found
-        return self._request("output", number)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in _METHODS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,43 +67,34 @@ class CoreWaits:
 @contextmanager
 def away_from(pid: int) -> Iterator[None]:
     """Keep this process from the cores of another one, if that leaves it some: one thread, on those."""
-    free: set[int] = set()
+    with _on_cores(lambda own: own - os.sched_getaffinity(pid)):
+        yield
+
+
+@contextmanager
+def on_cores_of(pid: int) -> Iterator[None]:
+    """Keep this process on the cores of another one: one thread."""
+    with _on_cores(lambda _: os.sched_getaffinity(pid)):
+        yield
+
+
+@contextmanager
+def _on_cores(choose: Callable[[set[int]], set[int]]) -> Iterator[None]:
+    cores: set[int] = set()
     with suppress(AttributeError, OSError):  # not Linux, or it has ended
         own = os.sched_getaffinity(0)
-        free = own - os.sched_getaffinity(pid)
-    if not free:
+        cores = choose(own)
+    if not cores:
         yield
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    os.sched_setaffinity(0, free)
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
         os.sched_setaffinity(0, own)
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def counted_waits(pids: Iterable[int]) -> Iterator[Callable[[], int]]:
-    """Yield a function that returns for how many nanoseconds the present threads of processes have waited for a core."""
-    files: list[int] = []
-    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
-        with suppress(OSError):
-            files.append(os.open(path, os.O_RDONLY))
-
-    def waited_ns() -> int:
-        total = 0
-        for file in files:
-            with suppress(OSError, IndexError):  # the thread has ended
-                total += int(os.pread(file, 64, 0).split()[1])
-        return total
-
-    try:
-        yield waited_ns
-    finally:
-        for file in files:
-            os.close(file)
 
 
 def _waited(tasks: str) -> dict[str, tuple[float, int]]:

@@ -16,9 +16,10 @@ from kernels_bench_tools.measure.judge.batches import Batches
 from kernels_bench_tools.measure.judge.candidate import Method, TimedCalls
 from kernels_bench_tools.measure.judge.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.timing.cpu import CoreWaits, away_from
+from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, away_from
 from kernels_bench_tools.measure.timing.cuda import QUEUE
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
+from kernels_bench_tools.measure.timing.queue import Replay
 from kernels_bench_tools.measure.timing.sampling import (
     MIN_SAMPLES,
     Call,
@@ -57,9 +58,6 @@ SUSTAINED_MS = 50.0
 """Of calls without a pause, on a GPU, after which inputs change and outputs are looked at."""
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
-MOST_LATE, LATE_MS = 1.25, 0.03
-"""A call on a CPU may take so much longer by the judge's clock, from the request to the answer, than its process reports and the
-harness needs for a function that returns what it has: relative to both, and in milliseconds. More is work that was not reported."""
 EVENTS_SECONDS = 0.05
 QUANTITY_SECONDS = 0.1
 """Time for each other quantity; at least six calls are made in any case."""
@@ -67,8 +65,8 @@ MOST_ALONE = 15
 """Calls of which each is alone: between them are three messages and a change of the inputs."""
 WARM_CALLS = 3
 """Before hot calls are timed."""
-QUEUED_MS, QUEUED_SECONDS = 3.0, 5.0
-"""How long a queue takes, on the device and for the host to queue its calls, and at most how long one of two calls takes."""
+QUEUED_MS, HOST_QUEUED_MS, QUEUED_SECONDS = 3.0, 10.0, 5.0
+"""How long a queue takes, on a GPU and for the host to queue its calls, and on a CPU; at most how long one of two calls takes."""
 QUEUES, LONG_MS = 6, 50.0
 """Queues with calls and as many without; two if one of two calls takes longer than this."""
 MIN_MS = 1e-6
@@ -125,17 +123,16 @@ def measure_calls(
     clocks: ClockSampler | None = None,
     limits: SamplingLimits | None = None,
     processes: int = 1,
-    harness_ms: Callable[[], float | None] | None = None,
     seal: SealedTime | None = None,
 ) -> TimingResult:
     """Time calls on a CUDA device by their kernels, on other devices by the host's clock.
 
     The function is already compiled. Without a sampler of the clocks only the in-band clock is known. ``processes``
-    of ours use the device. ``harness_ms`` measures what a call of another process takes without the function, ``seal`` a sealed call. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
+    of ours use the device. ``seal`` times a sealed call. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
         return _measure_cuda(batches, limits or CUDA_LIMITS, clocks or ClockSampler(""), processes, seal)
-    return _measure_cpu(batches, limits or CPU_LIMITS, harness_ms)
+    return _measure_cpu(batches, limits or CPU_LIMITS, seal)
 
 
 def _measure_cuda(
@@ -219,23 +216,18 @@ def uneven(latency: Latency) -> bool:
 
 
 class _Attempt(NamedTuple):
-    """One sample on a CPU, and why it does not count."""
+    """One sample on a CPU."""
 
-    flag: Flag | None
-    note: str
-    share: float
-    """Of the time that was waited for a core."""
+    waiting: Waiting
     warmup: int
     calls: list[Call]
     reason: str
 
 
-def _measure_cpu(
-    batches: Batches, limits: SamplingLimits, harness_ms: Callable[[], float | None] | None
-) -> TimingResult:
+def _measure_cpu(batches: Batches, limits: SamplingLimits, seal: SealedTime | None) -> TimingResult:
     draw = batches.draw(Method.CLOCK)
     attempts: list[_Attempt] = []
-    while not attempts or (attempts[-1].flag and len(attempts) < CPU_ATTEMPTS):
+    while not attempts or (attempts[-1].waiting.disturbed and len(attempts) < CPU_ATTEMPTS):
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
         with away_from(batches.calls.pid):
@@ -244,17 +236,10 @@ def _measure_cpu(
             waits = CoreWaits(batches.calls.pid)
             calls, reason = sample(draw, limits, warm.seconds_per_call)
             batches.end_sample()
-            waiting, flag, note = waits.read(len(calls)), None, ""
-            harness = harness_ms and harness_ms()
-        # A process that hides work to lower its median hides it in half of its calls.
-        unknown = harness_ms and (harness is None or 2 * len(batches.overheads) < len(calls))
-        if waiting.disturbed or unknown:
-            flag, note = Flag.DISTURBED, str(waiting)
-        elif harness and (note := _hidden(median(call.ms for call in calls), batches.overheads, harness)):
-            flag = Flag.TIMER_TAMPER
-        attempts.append(_Attempt(flag, note, waiting.share, warm.calls, calls, reason))
-    flag, note, _, warm_calls, calls, reason = min(
-        attempts, key=lambda one: (one.flag is not None, one.share)
+            waiting = waits.read(len(calls))
+        attempts.append(_Attempt(waiting, warm.calls, calls, reason))
+    waiting, warm_calls, calls, reason = min(
+        attempts, key=lambda one: (one.waiting.disturbed, one.waiting.share)
     )
     latency = summarize(
         calls,
@@ -264,16 +249,9 @@ def _measure_cpu(
         warmup=warm_calls,
         stop_reason=reason,
     )
-    return TimingResult(latency, note=note, flags=[*([flag] if flag else []), *sample_flags(latency)])
-
-
-def _hidden(reported_ms: float, overheads: Sequence[float], harness_ms: float) -> str:
-    """Return why calls have taken longer than their process reports; empty if they have not."""
-    taken = reported_ms + median(overheads)
-    if taken <= MOST_LATE * (reported_ms + harness_ms) + LATE_MS:
-        return ""
-    took = f"calls took {taken:.3g} ms by the clock of another process"
-    return f"{took}, and {reported_ms:.3g} ms were reported and {harness_ms:.3g} ms are the harness's"
+    flags = [*([Flag.DISTURBED] if waiting.disturbed else []), *sample_flags(latency)]
+    note, quantities = str(waiting) if waiting.disturbed else "", Quantities(sealed=seal(0)) if seal else None
+    return TimingResult(latency, note=note, flags=flags, quantities=quantities)
 
 
 def measure_quantities(
@@ -341,13 +319,20 @@ def sealed(batches: Batches, kernels: int, without_calls: Callable[[int], float 
     ``without_calls`` returns the milliseconds of a queue of this length without them. None if calls cannot be queued, as they
     wait for the device.
     """
-    state = batches.state()
-    most = max(1, min(MOST_CALLS, state.at_once, QUEUE // (max(kernels, 1) + 1)))
-    few = min(2, most)
-    two = next(filter(None, (batches.queue(few, QUEUED_SECONDS) for _ in range(QUEUE_TRIES))), None)
-    if two is None or without_calls(few) is None:
+    state, on_gpu = batches.state(), isinstance(batches.replay, Replay)
+    room = min(state.at_once, QUEUE // (max(kernels, 1) + 1)) if on_gpu else MOST_CALLS
+    most = max(1, min(MOST_CALLS, room))
+    few = min(2 if on_gpu else 1, most)
+    first: list[float] = []
+    for _ in range(QUEUE_TRIES):
+        first += filter(None, [batches.queue(few, QUEUED_SECONDS)])
+        if first and (on_gpu or first[-1] >= LONG_MS):
+            break  # on a CPU, one may have been disturbed
+    if not first or without_calls(few) is None:
         return None
-    count = max(few, min(most, int(QUEUED_MS / max(two / few, state.submit_ms))))
+    two = min(first)
+    wanted = QUEUED_MS if on_gpu else HOST_QUEUED_MS
+    count = max(few, min(most, int(wanted / max(two / few, state.submit_ms))))
     times, others, queues = list[float](), list[float](), QUEUES if two < LONG_MS else 2
     for _ in range(QUEUE_TRIES * queues):
         time.sleep(state.idle_seconds)

@@ -25,10 +25,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from kernels_bench_tools.measure.judge.memory import fingerprint
+from kernels_bench_tools.measure.judge.changing_inputs import InputSets
+from kernels_bench_tools.measure.judge.memory import fingerprint, is_dense
 from kernels_bench_tools.measure.operator import tensors_of
 from kernels_bench_tools.measure.timing import seam_kernel as kernel
+from kernels_bench_tools.measure.timing.cpu import on_cores_of
 from kernels_bench_tools.measure.timing.seam import MOST_QUEUING_SECONDS, Given, NoQueueError, do, seam
 
 MOST_SECONDS = 5.0
@@ -69,10 +72,10 @@ class Seal:
         self._seed = secrets.randbits(64)
         self._words[_QUEUED], self._asked = 0, perf_counter()
 
-    def time(self, most_seconds: float) -> float | None:
+    def time(self, most_seconds: float, answered: Callable[[], object] | None = None) -> float | None:
         """Release the queue once it is complete; return the milliseconds until it has ended.
 
-        None if it may not have waited, or takes longer than this.
+        None if it may not have waited, or takes longer than this. ``answered`` waits for its end without taking a core of it.
         """
         words, began = self._words, 0.0
         while words[_QUEUED] != _ALL and perf_counter() - self._asked < MOST_QUEUING_SECONDS:
@@ -80,6 +83,8 @@ class Seal:
         early, words[kernel.SEED] = words[kernel.ENDED], self._seed
         start = perf_counter()
         words[kernel.RELEASED] = 1
+        if answered is not None:
+            answered()
         while not words[kernel.ENDED]:
             if perf_counter() - start > most_seconds:
                 return None
@@ -101,25 +106,33 @@ class Seal:
 class HostSeal(Seal):
     """That of a function on a CPU. ``make`` changes the inputs, given a number."""
 
-    _number = _key = 0
+    def __init__(self, file: int = -1) -> None:
+        super().__init__(file)
+        self.keys: list[int] = []
+        """From which the inputs of the last queue's calls were made."""
 
     def start(self, make: Callable[[int], object]) -> None:
         """Wait until the other side releases the queue, and then make the first call's inputs."""
         end = perf_counter() + MOST_QUEUING_SECONDS
         self._words[kernel.RELEASED] = self._words[kernel.ENDED] = 0
         self._words[_QUEUED] = _ALL
-        while not self._words[kernel.RELEASED] and perf_counter() < end:
-            pass
-        self._number, self._key = 0, self._words[kernel.SEED]
-        make(self._key)
+        while not self._words[kernel.RELEASED]:
+            if perf_counter() > end:
+                raise NoQueueError("the other side has not released the queue")
+        self.first(self._words[kernel.SEED], make)
+
+    def first(self, key: int, make: Callable[[int], object]) -> None:
+        """Make the first call's inputs from this number."""
+        self.keys = [key]
+        make(key)
 
     def following(self, output: Any, make: Callable[[int], object] | None) -> None:
         """Digest an output, and make the next call's inputs, unless this was the last."""
         found = digest(output)
-        self._words[kernel.DIGESTS + self._number] = found
-        self._number, self._key = self._number + 1, _mix(self._key + found & _MASK)
+        self._words[kernel.DIGESTS + len(self.keys) - 1] = found
         if make is not None:
-            make(self._key)
+            self.keys.append(_mix(self.keys[-1] + found & _MASK))
+            make(self.keys[-1])
 
     def end(self) -> None:
         """Tell the other side that the queue has ended."""
@@ -157,6 +170,31 @@ class GpuSeal(Seal):
     def _launch(self, stages: int, make: Sequence[Given] = (), returned: Sequence[Any] = ()) -> None:
         self._number += 1
         seam().launch(stages, self._number, make, returned, page=self._place)
+
+
+class HostReplay:
+    """The judge's side of sealed calls on a CPU: it has queues without calls, on the cores of the other process.
+
+    ``sets`` of inputs are like those of the calls, and ``outputs`` like one of theirs.
+    """
+
+    def __init__(self, sets: InputSets, outputs: Sequence[Tensor], pid: int) -> None:
+        self._sets, self._outputs, self._pid = sets, outputs, pid
+        self._seal = HostSeal()
+
+    def is_whole(self, call: SealedCall, output: Any) -> bool:
+        """Return whether an output is what was digested as soon as the call had returned it."""
+        return digest(output) == call.digest
+
+    def without_calls(self, count: int) -> float:
+        """Return the milliseconds of a queue in this process without calls."""
+        first, *others = (make for make, _ in self._sets.sealed_on_host(count))
+        with on_cores_of(self._pid):
+            start = perf_counter()
+            self._seal.first(secrets.randbits(64), first)
+            for make in [*others, None]:
+                self._seal.following(self._outputs, make)
+            return (perf_counter() - start) * 1e3
 
 
 class Replay:
@@ -207,7 +245,10 @@ def digest(output: Any) -> int:
     """Return 64 bits that change with any element of an output on a CPU."""
     total = 0
     for one in tensors_of(output):
-        total = (total * 3 + (fingerprint(one) if isinstance(one, Tensor) else 0)) & _MASK
+        plain = (
+            type(one) in (Tensor, Parameter) and is_dense(one) and not one.is_meta
+        )  # others are never right
+        total = (total * 3 + (fingerprint(one) if plain else 0)) & _MASK
     return total
 
 
