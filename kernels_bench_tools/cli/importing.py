@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
@@ -20,11 +21,12 @@ from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, update_file, write_atomically, write_struct
-from kernels_bench_tools.measure.judge.runner import STARTER
+from kernels_bench_tools.measure.judge.messages import Ended, Job
+from kernels_bench_tools.measure.judge.runner import STARTER, Judge
 from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
-from kernels_bench_tools.own_process import module_variables, python_command
+from kernels_bench_tools.own_process import PYTHON, import_paths, module_variables, python_command
 from kernels_bench_tools.records.code import code_digest
-from kernels_bench_tools.records.codec import ignore, read_records, write_records
+from kernels_bench_tools.records.codec import decode_records, ignore, read_records, write_records
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.problem import (
     REFERENCE,
@@ -34,7 +36,7 @@ from kernels_bench_tools.records.problem import (
     Trace,
     TraceWorkload,
 )
-from kernels_bench_tools.records.record import Provenance, Record, Status
+from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
@@ -260,9 +262,10 @@ def _refusal(
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
     with temporary_folder(prefix="kbt-import-") as folder:
-        request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel)
+        names_file = str(folder / "names")
+        request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel, output=names_file)
         with closing(_Runner(timeout)) as measuring:
-            end = measuring.run(folder, request, folder / "names", CellContext())
+            end = measuring.run(folder, request, CellContext())
         names = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
         if end.code or end.stop:
             reason = _failure(end, folder / "stderr", timeout)[1]
@@ -278,14 +281,11 @@ def _measure_all(
 ) -> list[_Measured]:
     """Measure what has no finished records of the same code in ``output``."""
     measured, stored = [], 0
+    digests = list(map(_code_digest, requests))  # before a candidate could change a file of another one
     with closing(_Runner(timeout, processes)) as measuring:
-        for number, request in enumerate(requests, start=1):
+        for number, (request, digest) in enumerate(zip(requests, digests, strict=True), start=1):
             path = output / request.implementation / f"{request.name}.jsonl"
-            files = filter(None, (request.reference, request.candidate))
-            texts = [read_file(Path(file)).decode(errors="replace") for file in files]
-            drawn = msgspec.json.encode(request.workload).decode() if request.workload else ""
-            text = request.kernel + drawn + "\n".join(texts)
-            origin = Provenance(code_digest=code_digest(text), environment="current")
+            origin = Provenance(code_digest=digest, environment="current")
             records = read_records(path, on_problem=ignore) if path.is_file() else []
             failed = any(record.outcome.failed and not record.outcome.ran for record in records)
             is_whole = failed or len({record.process for record in records}) >= processes
@@ -305,6 +305,13 @@ def _measure_all(
             f"{plural(stored, 'result')} of earlier runs in {output} reused; remove a file there to measure it again"
         )
     return measured
+
+
+def _code_digest(request: ProblemRequest) -> str:
+    files = filter(None, (request.reference, request.candidate))
+    texts = [read_file(Path(file)).decode(errors="replace") for file in files]
+    drawn = msgspec.json.encode(request.workload).decode() if request.workload else ""
+    return code_digest(request.kernel + drawn + "\n".join(texts))
 
 
 def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
@@ -361,16 +368,17 @@ def _measure(request: ProblemRequest, origin: Provenance, processes: int, measur
     records: list[Record] = []
     with temporary_folder(prefix="kbt-import-") as folder:
         for process in range(processes):
-            file = folder / f"{process}.jsonl"
-            context = CellContext(process=process, processes=processes, origin=origin)
-            end = measuring.run(folder, request, file, context)
-            made = read_records(file, on_problem=ignore) if file.is_file() else []
+            context = CellContext(process=process, processes=processes, origin=origin, problem=request)
+            made, status, reason = measuring.judged(folder, context)
+            if _code_digest(request) != origin.code_digest:
+                made, status, reason = [], Status.INVALID, "its files were changed since this command began"
             records += made
-            if end.code or end.stop or len(made) < 1 + bool(request.candidate or request.kernel):
-                status, reason = _failure(end, folder / "stderr", measuring.timeout)
-                failed = whole_record(request.implementation, status, reason, current_device())
-                failed.provenance, failed.process = origin, process
-                return [*records, failed]
+            if status.failed or len(made) < 1 + bool(request.candidate or request.kernel):
+                if not any(record.outcome.failed for record in made):
+                    failed = whole_record(request.implementation, status, reason, current_device())
+                    failed.provenance, failed.process = origin, process
+                    records.append(failed)
+                break
     return records
 
 
@@ -379,21 +387,50 @@ class _Runner:
 
     def __init__(self, timeout: float, processes: int = 1) -> None:
         self.timeout = timeout
+        self._on_cpu = current_device().kind == "cpu"
         self._forks = can_fork(current_device().kind, processes)
         self._forker: Forker | None = None
+        self._judge: Judge | None = None
         self._stack = ExitStack()
+        self._variables = module_variables(os.environ)
+        if self._on_cpu:  # as many threads as cores are left to it
+            cores = str(max(1, len(os.sched_getaffinity(0)) - 1))
+            self._variables = {"OMP_NUM_THREADS": cores, **self._variables}
 
-    def run(self, folder: Path, request: ProblemRequest, file: Path, context: CellContext) -> Exit:
+    def judged(self, folder: Path, context: CellContext) -> tuple[list[Record], Status, str]:
+        """Return the records of a process, which another one judges, its status, and the reason if it has failed."""
+        device = "cpu" if self._on_cpu else "cuda"
+        if self._judge is None:
+            own = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
+            self._judge = Judge(PYTHON, import_paths(), self._variables, own, device)
+            self._stack.callback(self._judge.close)
+        assert context.problem
+        name, request = context.problem.name, msgspec.structs.replace(context.problem, output="records.jsonl")
+        context = msgspec.structs.replace(context, problem=request, judge=self._judge.socket)
+        job = Job(context=context, device=device, token=token_hex())
+        try:
+            self._judge.begin(job)
+            end = self.run(folder, request, context, f"{job.token}{' beside' if self._on_cpu else ''}")
+            failed = end.code or end.stop
+            status, reason = _failure(end, folder / "stderr", self.timeout) if failed else (Status.OK, "")
+            failure = Failure(type=status.label, msg=reason) if failed else None
+            written = self._judge.end(Ended(status=status, failure=failure))
+        except OSError as error:
+            return [], Status.ERROR, str(error)
+        lines = "".join(written.files.values()).encode()
+        return decode_records(lines, name), status, reason
+
+    def run(self, folder: Path, request: ProblemRequest, context: CellContext, line: str = "now") -> Exit:
         write_struct(folder / "context.json", context)
-        write_struct(folder / "request.json", msgspec.structs.replace(request, output=str(file)))
+        write_struct(folder / "request.json", request)
         script = folder / "run.py"
         write_atomically(
             script, f"from {_MODULE} import main\n\nmain({str(folder / 'request.json')!r})\n".encode()
         )
-        variables = {**module_variables(os.environ), CONTEXT_VARIABLE: str(folder / "context.json")}
+        variables = {**self._variables, CONTEXT_VARIABLE: str(folder / "context.json")}
         if self._forks and (self._forker is None or self._forker.is_spent):
             empty = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
-            self._forker = Forker(python_command(*STARTER), module_variables(os.environ), empty)
+            self._forker = Forker(python_command(*STARTER), self._variables, empty)
             self._stack.callback(self._forker.close)
         start = Start(
             command=python_command(*STARTER, str(script)),
@@ -403,7 +440,7 @@ class _Runner:
             forker=self._forker,
         )
         read, write = os.pipe()
-        os.write(write, b"now\n")
+        os.write(write, f"{line}\n".encode())
         os.close(write)
         try:
             return Processes().run(replace(start, stdin=read), Limits(self.timeout), Logs(folder / "stderr"))

@@ -115,7 +115,7 @@ def run_benchmark(
         str(operator or getattr(kernel_type, "value", kernel_type) or context.operator.rpartition("/")[2]),
         context.operators,
     )
-    if own:
+    if own and not context.problem:
         print(f"{own.name} is defined by this cell and judged by it, so its rows get no rank.")
         print(f"For a rank, define it in the project's {OPERATORS}/{own.name}.py.")
     function = impl_func if function is None else function  # bool() of a compiled module fails
@@ -160,7 +160,7 @@ def run_benchmark(
             task.adapted(found), selected, loaded, device, mode=task.mode, guard=guard, prepare=prepare
         )
 
-    if context.judge and not own:
+    if context.judge and (not own or context.problem):
         return judged_elsewhere(load_candidate, task, context.judge)
     with open_session(device) as session:
         session.measure_peaks(task.peaks(selected))

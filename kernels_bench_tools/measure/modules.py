@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -55,9 +57,10 @@ Draw = Callable[[], Sequence[Any]]
 @contextmanager
 def _seeded(seed: int, device: str | torch.device) -> Iterator[None]:
     """Let what is drawn follow from a seed, and be made on a device."""
-    torch.default_generator.manual_seed(
-        seed
-    )  # torch.manual_seed keeps a traceback of each call where there is no GPU
+    # torch.manual_seed keeps a traceback of each call where there is no GPU.
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)  # the judge draws the same inputs as the candidate's process
+    np.random.seed(seed % 2**32)
     on_cpu = str(device) == "cpu"
     if not on_cpu:
         torch.cuda.manual_seed_all(seed)
@@ -251,17 +254,13 @@ def run_module(
     """
     where = device or torch_device()
     problem = ModuleProblem(name or _name(reference), _maker(reference), inputs, where)
-    records = _measure(problem, REFERENCE, lambda: _maker(reference), output, where)
-    return records + _measure(problem, _name(candidate), lambda: _maker(candidate), output, where)
+    options = {"output": output, "device": where}
+    records = _measure(problem, REFERENCE, lambda: _maker(reference), **options)
+    return records + _measure(problem, _name(candidate), lambda: _maker(candidate), **options)
 
 
 def _measure(
-    problem: ModuleProblem,
-    implementation: str,
-    load: Callable[[], Make],
-    output: Any,
-    device: str,
-    **options: Any,
+    problem: ModuleProblem, implementation: str, load: Callable[[], Make], **options: Any
 ) -> list[Record]:
     loaded: list[Make] = []
 
@@ -275,8 +274,6 @@ def _measure(
         prepare=lambda *parameters: problem.prepare(loaded[0])(*parameters),
         workloads=_SET,
         impl_name=implementation,
-        output=output,
-        device=device,
         **options,
     )
 
@@ -311,20 +308,40 @@ def _attribute(module: ModuleType, name: str) -> Any:
     return getattr(module, name)
 
 
+class Problem(NamedTuple):
+    """A problem of another harness, in the process that judges and in that of the candidate."""
+
+    module: ModuleProblem
+    own: Make
+    """The reference, as it is timed."""
+    load: Callable[[], Make]
+    """Reads the candidate's file."""
+    tags: Mapping[str, str] = MappingProxyType({})
+
+
 def main(path: str) -> None:
     """Time what a request names: the reference before the candidate's file is read."""
-    request = msgspec.json.decode(Path(path).read_bytes(), type=ProblemRequest)
-    if request.workload:
-        _measure_trace(request, request.workload, Path(path).parent, torch_device())
+    request, device = msgspec.json.decode(Path(path).read_bytes(), type=ProblemRequest), torch_device()
+    if request.kernel and not request.name:
+        names = workload_names(load_file(Path(request.reference), "imported_reference"))
+        write_atomically(Path(request.output), "\n".join(names).encode())
         return
+    found = open_problem(request, Path(path).parent, device)
+    options = {"output": request.output, "device": device, "tags": found.tags}
+    _measure(found.module, REFERENCE, lambda: found.own, **options)
+    if request.candidate or request.kernel:
+        _measure(found.module, request.implementation, found.load, **options)
+
+
+def open_problem(request: ProblemRequest, folder: Path, device: str) -> Problem:
+    """Load a problem, but not its candidate; its sources are written into ``folder`` if they are text."""
+    if request.workload:
+        return _open_trace(request, request.workload, folder, device)
     module = load_file(Path(request.reference), "imported_reference")
-    if request.kernel:
-        _measure_hf(module, request, torch_device())
-    else:
-        _measure_kernelbench(module, request, torch_device())
+    return (_open_hf if request.kernel else _open_kernelbench)(module, request, device)
 
 
-def _measure_kernelbench(module: ModuleType, request: ProblemRequest, device: str) -> None:
+def _open_kernelbench(module: ModuleType, request: ProblemRequest, device: str) -> Problem:
     given = getattr(module, "get_init_inputs", list)
 
     def making(kind: Any) -> Make:
@@ -340,17 +357,10 @@ def _measure_kernelbench(module: ModuleType, request: ProblemRequest, device: st
         return making(_attribute(load_file(Path(request.candidate), "imported_candidate"), "ModelNew"))
 
     own, draw = making(_attribute(module, "Model")), _attribute(module, "get_inputs")
-    problem = ModuleProblem(request.name, own, draw, device)
-    _measure(problem, REFERENCE, lambda: own, request.output, device)
-    if request.candidate:
-        _measure(problem, request.implementation, load, request.output, device)
+    return Problem(ModuleProblem(request.name, own, draw, device), own, load)
 
 
-def _measure_hf(module: ModuleType, request: ProblemRequest, device: str) -> None:
-    """Time a workload of ``kernels benchmark``, or write the names of all into the file if none is named."""
-    if not request.name:
-        write_atomically(Path(request.output), "\n".join(workload_names(module)).encode())
-        return
+def _open_hf(module: ModuleType, request: ProblemRequest, device: str) -> Problem:
     with _seeded(0, device):
         workload = HfWorkload(module, request.name, device)
 
@@ -358,24 +368,20 @@ def _measure_hf(module: ModuleType, request: ProblemRequest, device: str) -> Non
         workload.kernel = load_kernel(request.kernel)
         return lambda: workload.run
 
-    options: dict[str, Any] = {"tags": {"reference": "theirs"}}
     problem = ModuleProblem(request.name, lambda: workload.verify, workload.draw, device, their_tolerance)
-    _measure(problem, REFERENCE, lambda: lambda: workload.verify, request.output, device, **options)
-    _measure(problem, request.implementation, load, request.output, device, **options)
+    return Problem(problem, lambda: workload.verify, load, {"reference": "theirs"})
 
 
-def _measure_trace(request: ProblemRequest, workload: TraceWorkload, folder: Path, device: str) -> None:
+def _open_trace(request: ProblemRequest, workload: TraceWorkload, folder: Path, device: str) -> Problem:
     definition = msgspec.json.decode(Path(request.reference).read_bytes(), type=Definition)
     trace = TraceProblem(definition, workload, Path(request.root), folder)
-    problem = ModuleProblem(definition.name, lambda: trace.reference, trace.draw, device, their_tolerance)
 
     def load() -> Make:
-        given = msgspec.json.decode(Path(request.candidate).read_bytes(), type=Solution)
-        found = trace.solution(given)
+        found = trace.solution(msgspec.json.decode(Path(request.candidate).read_bytes(), type=Solution))
         return lambda: found
 
-    _measure(problem, REFERENCE, lambda: lambda: trace.reference, request.output, device)
-    _measure(problem, request.implementation, load, request.output, device)
+    problem = ModuleProblem(definition.name, lambda: trace.reference, trace.draw, device, their_tolerance)
+    return Problem(problem, lambda: trace.reference, load)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.records.code import harness_digest, harness_version, operator_digest
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
+from kernels_bench_tools.records.problem import ProblemRequest
 from kernels_bench_tools.records.record import Provenance, Status
 from kernels_bench_tools.records.settings import operator_sources, operators_folder
 
@@ -96,6 +97,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     processes: int = 1
     judge: str = ""
     """Socket of the process that judges the cell; empty if it is judged in its own."""
+    problem: ProblemRequest | None = None
+    """Of another harness, whose file both the cell and the process that judges it load."""
     operators: str = ""
     """Absolute path of the folder with the project's own operators; empty if there is no project."""
     sources: dict[str, bytes] | None = None

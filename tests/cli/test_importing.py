@@ -10,6 +10,9 @@ from typing import Any
 from problems import HONEST, problem_name, write_candidates, write_problems
 from projects import PYTHON, run_kbt, wait_until
 
+from kernels_bench_tools.records.codec import read_records
+from kernels_bench_tools.records.record import Judged
+
 PROBLEMS = range(20 if os.environ.get("KBT_ALL_PROBLEMS") else 3)
 LINEAR = range(17, 18)
 CACHED = """        if not hasattr(self, "kept"):
@@ -65,6 +68,32 @@ def test_candidates_share_the_import_of_torch_and_nothing_else(tmp_path: Path) -
 
     assert len(first) == len(PROBLEMS)
     assert len(set(first)) == 1
+
+
+def test_a_candidate_cannot_change_its_problem_the_comparison_or_what_the_reference_takes(
+    tmp_path: Path,
+) -> None:
+    write_problems(tmp_path / "problems", PROBLEMS[:1])
+    (problem,) = (tmp_path / "problems").glob("*.py")
+    again = "import atexit; atexit.register(run_benchmark, 'layer_norm', print, impl_name='reference')"
+    attacks = {
+        "writes": (f"open({str(problem)!r}, 'a').write('LEFT = 1')", HONEST, "invalid"),
+        "compares": (
+            "from kernels_bench_tools.measure import trial; trial.check_calls = trial.require_correct = print",
+            "        return torch.zeros_like(x)",
+            "incorrect",
+        ),
+        "repeats": (f"from kernels_bench_tools import run_benchmark; {again}", HONEST, "ok"),
+    }
+    for name, (code, forward, _) in attacks.items():
+        write_candidates(tmp_path / "candidates" / name, PROBLEMS[:1], forward, f"        {code}\n")
+    found = _import(tmp_path, "--candidates", "candidates")["results"]
+    (last,) = (tmp_path / "kernelbench/repeats").glob("*.jsonl")
+
+    for row in found:  # on a busy machine, without a verdict
+        assert row["status"] in {attacks[row["candidate"]][2], "disturbed"}
+    assert [record.impl for record in read_records(last)] == ["reference", "repeats"]
+    assert {record.judged for record in read_records(last)} == {Judged.SEPARATELY}
 
 
 def test_what_is_killed_broken_or_changed_costs_itself_only(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from kernels_bench_tools.measure.judge.candidate import Description
 from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.measure.judge.remote import RemoteCandidate, announce
 from kernels_bench_tools.measure.modes import start_autograd
+from kernels_bench_tools.measure.modules import open_problem
 from kernels_bench_tools.measure.operator import Operator, find_operator, load_operators
 from kernels_bench_tools.measure.project_operators import ReadSource, project_operators
 from kernels_bench_tools.measure.session import BenchmarkSession
@@ -40,6 +41,7 @@ from kernels_bench_tools.measure.task import Task, TaskState, make_record, measu
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.records.code import harness_version
 from kernels_bench_tools.records.codec import encode_record
+from kernels_bench_tools.records.problem import REFERENCE
 from kernels_bench_tools.records.record import Environment, Failure, Status
 from kernels_bench_tools.text.names import is_file_name
 
@@ -105,7 +107,7 @@ class _Judge:
                         _note_crash(states[-1], _ABANDONED)
                     states.append(TaskState())
                 with Connection(accepted.detach()) as connection:
-                    self._connected(connection, job, states[number])
+                    self._connected(connection, job, states[number], number)
                 number += 1
                 continue
             ended = _read(Ended)
@@ -124,8 +126,8 @@ class _Judge:
         self._answers.write(msgspec.json.encode(answer) + b"\n")
         self._answers.flush()
 
-    def _connected(self, connection: Connection, job: Job, state: TaskState) -> None:
-        """Judge what one call of ``run_benchmark`` asks for."""
+    def _connected(self, connection: Connection, job: Job, state: TaskState, number: int) -> None:
+        """Judge what a cell's call of ``run_benchmark`` with this number asks for."""
         remote = RemoteCandidate(connection)
         try:
             own = self.session(job.device)
@@ -135,7 +137,8 @@ class _Judge:
             session.measure_sentinels()
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
-            operator = _check_task(task, job)
+            _check_task(task, job)
+            operator = self._problem(task, job, number) or find_operator(task.operator, job.context.operators)
             state.selected = task.selected(operator)
             session.measure_peaks(task.peaks(state.selected))
             records = measure_task(
@@ -149,6 +152,17 @@ class _Judge:
         except Exception as error:
             traceback.print_exc()
             remote.fail(f"the judge failed: {type(error).__name__}: {error}")
+
+    def _problem(self, task: Task, job: Job, number: int) -> Operator | None:
+        """Return the problem of another harness as an operator: first its reference is measured, and then the candidate."""
+        if (request := job.context.problem) is None:
+            return None
+        if number > 1:
+            raise KbtError(request.implementation, "measures more than the reference and itself")
+        task.implementation = request.implementation if number else REFERENCE
+        if not number:
+            self._opened = open_problem(request, Path.cwd(), job.device).module.operator()
+        return self._opened
 
     def session(self, device: str) -> BenchmarkSession:
         """Return what is prepared and measured once in a build."""
@@ -164,20 +178,19 @@ class _Judge:
         return self._sessions[device]
 
 
-def _check_task(task: Task, job: Job) -> Operator:
-    """Return the operator of a task, whose device and implementation become those of the job.
+def _check_task(task: Task, job: Job) -> None:
+    """Let a task's device and implementation be those of the job.
 
     Raises ``KbtError`` if the operator, the kind of device or the file is not one that the cell may name.
     """
-    operator = find_operator(task.operator, job.context.operators)
     where = f"{job.context.origin.notebook}: run_benchmark({task.operator!r})"
     expected = job.context.operator.rpartition("/")[2]
-    if expected and operator.name != expected:
+    if expected and task.operator != expected:
         raise KbtError(
             where,
             f"measures another operator than {expected!r}, in whose folder the notebook is",
             "",
-            f"Move it to {operator.name}/impls/, or to such a folder elsewhere",
+            f"Move it to {task.operator}/impls/, or to such a folder elsewhere",
         )
     if task.device.partition(":")[0] != job.device.partition(":")[0]:
         raise KbtError(where, f"measures on {task.device!r}, and this build measures on {job.device!r}", "")
@@ -187,7 +200,6 @@ def _check_task(task: Task, job: Job) -> Operator:
         )
     task.device = job.device
     task.implementation = job.context.implementation or task.implementation
-    return operator
 
 
 def _lines(states: list[TaskState]) -> dict[str, str]:
