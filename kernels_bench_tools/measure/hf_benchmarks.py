@@ -14,17 +14,18 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.operator import Tolerance, dtype_tolerance
+from kernels_bench_tools.measure.operator import SMALL, Tolerance, dtype_tolerance
 
 THEIR_ATOL = 1e-2
-"""With which ``kernels benchmark`` compares."""
+"""With which ``kernels benchmark`` compares; here, of smaller outputs than 1, a hundredth of their root mean square."""
 _BENCHMARK, _OUT = "benchmark_", "out"
 
 
 def their_tolerance(dtype: torch.dtype) -> Tolerance:
     """Return that of ``kernels benchmark``, or that of rounding where it is larger."""
     own = dtype_tolerance(dtype)
-    return replace(own, atol=max(own.atol, THEIR_ATOL))
+    atol = max(own.atol, THEIR_ATOL)
+    return replace(own, atol=atol, small=min(SMALL * atol / own.atol, 1.0))
 
 
 def find_classes(module: Any) -> dict[str, type]:

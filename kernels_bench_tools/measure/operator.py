@@ -76,6 +76,12 @@ class Tolerance:
     larger than that of a lower precision in parts of the computation."""
     products: float = 0.0
     """By this share the operands of products may be rounded: what that changes at an element is allowed, too."""
+    small: float = 0.0
+    """Root mean square of a slice of the outputs below which ``atol`` is smaller, in proportion; 0 if it stays as it is."""
+
+
+SMALL = 2.0**-4
+"""``small`` of the tolerances that an operator has unless it has one of its own."""
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
@@ -271,15 +277,11 @@ class Operator:
             found = output.tolerance(inputs[0].dtype)
         elif eps_of(dtype):
             found = self.tolerance(dtype)
+            if self.tolerance in (dtype_tolerance, product_tolerance):
+                found = replace(found, small=SMALL)
         else:
             found = Tolerance(rtol=0.0, atol=max(output.slack, torch.finfo(torch.float32).tiny))
         return replace(found, mean=float("inf")) if self.rounded else found
-
-    def has_own_tolerance(self, number: int) -> bool:
-        return self.outputs[number].tolerance is not None or self.tolerance not in (
-            dtype_tolerance,
-            product_tolerance,
-        )
 
     def default_sets(self, device: str) -> str:
         """Return the default workload sets of a kind of device, comma-separated."""

@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from kernels_bench_tools.measure.correctness.check import (
     check,
     check_calls,
 )
-from kernels_bench_tools.measure.correctness.compare import OutputComparison, OutputErrors
+from kernels_bench_tools.measure.correctness.compare import OutputComparison, OutputErrors, compare
 from kernels_bench_tools.measure.correctness.errors import (
     ErrorStats,
     Expected,
@@ -23,6 +24,7 @@ from kernels_bench_tools.measure.correctness.errors import (
     measure_errors,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
+from kernels_bench_tools.operators.flash_attn import _scores
 from kernels_bench_tools.records.record import Flag
 
 
@@ -218,6 +220,40 @@ def test_limits_on_the_largest_error_and_on_matched_elements(
     else:
         with pytest.raises(WrongResultError):
             judged.require_correct()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "beyond", "right"), [(40.9, 600, True), (41.1, 1, False), (1.5, 601, False)]
+)
+def test_float32_may_be_as_wrong_as_the_formula_in_float32(ratio: float, beyond: int, right: bool) -> None:
+    found = ErrorStats(ratio=ratio, beyond=beyond, elements=100_000)
+    formula = ErrorStats(ratio=40.0, beyond=500)  # of twice its errors
+    judged = OutputComparison((OutputErrors(found, None, 1e-7, rounding=formula),))
+
+    with nullcontext() if right else pytest.raises(WrongResultError):
+        judged.require_correct()
+
+
+@pytest.mark.parametrize(("error", "accepted"), [(0.0, True), (2.0**-8, False)])
+def test_where_torch_has_no_operator_a_single_element_may_be_off_as_in_the_formula(
+    error: float, accepted: bool
+) -> None:
+    attention = find_operator("flash_attn")
+    axes = {"batch": 1, "seq_len": 46, "kv_len": 50, "heads": 24, "kv_heads": 8, "head_dim": 128}
+    workload = Workload(name="w", axes={**axes, "causal": True}, dtype="float16")
+    inputs = attention.inputs(workload, "cpu", 3)
+    q, k, v = (one.float() for one in inputs[:3])
+    scores = _scores(q, k, True)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()  # that a kernel rounds before the second product
+    products = torch.einsum("bhij,bjhd->bihd", weights.half().float(), v.repeat_interleave(3, 2))
+    output = (products / weights.sum(-1).transpose(1, 2)[..., None] + error).half()
+
+    compared = compare(output, attention, inputs)
+
+    assert compared.outputs[0].baseline is None
+    assert compared.worst.found.ratio > 1
+    with nullcontext() if accepted else pytest.raises(WrongResultError):
+        compared.require_correct()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A module and a function that draws its inputs as an operator."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import compare
+from kernels_bench_tools.measure.hf_benchmarks import their_tolerance
 from kernels_bench_tools.measure.modules import ModuleProblem, run_module
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.records.record import Flag, Status
@@ -117,3 +121,65 @@ def test_a_single_number_may_be_rounded_otherwise(tmp_path: Path) -> None:
     reference = torch.nn.functional.cross_entropy
     records = run_module(reference, own, draw, output=tmp_path / "r.jsonl", device="cpu")
     assert [record.outcome for record in records] == [Status.OK, Status.OK]
+
+
+def _norm(x: Tensor) -> Tensor:
+    return x / torch.linalg.vector_norm(x)
+
+
+def _from_the_end(x: Tensor) -> Tensor:
+    return x / torch.linalg.vector_norm(x.view(-1).flip(0))
+
+
+def _off(x: Tensor) -> Tensor:
+    return 1.0003 * _norm(x)
+
+
+@pytest.mark.parametrize("reference", [_norm, torch.linalg.vector_norm])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reference_is_right_however_long_its_sums_are(
+    reference: Callable[..., Tensor], seed: int
+) -> None:
+    """Torch's norm of four million elements on a CPU is off by 700 eps of float32."""
+    operator = ModuleProblem("norm", lambda: reference, lambda: [torch.randn(4, 2**20)], "cpu").operator()
+    (workload,) = operator.workloads("problem")
+    inputs = operator.made_inputs(workload, "cpu", seed)
+
+    verdict = check(operator, workload, lambda x, *_: reference(x), inputs)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["error_over_allowed"] > 1
+
+
+@pytest.mark.parametrize(("candidate", "right"), [(_from_the_end, True), (_off, False)])
+def test_another_order_of_additions_is_right_and_another_factor_is_not(
+    candidate: Callable[[Tensor], Tensor], right: bool
+) -> None:
+    operator = ModuleProblem("norm", lambda: _norm, lambda: [torch.randn(4, 2**20)], "cpu").operator()
+    (workload,) = operator.workloads("problem")
+    inputs = operator.made_inputs(workload, "cpu", 0)
+    assert check(operator, workload, lambda x, *_: candidate(x), inputs).ok is right
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "error", "right"),
+    [
+        (torch.float32, 1.0, 0.009, True),
+        (torch.float32, 1e-4, 0.009, True),
+        (torch.float32, 1e-4, 0.03, False),  # of the values' own size
+        (torch.bfloat16, 1e-4, 0.1, True),  # rounding's own tolerance is larger
+    ],
+)
+def test_the_tolerance_of_others_is_relative_to_the_size_of_small_outputs(
+    dtype: torch.dtype, size: float, error: float, right: bool
+) -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return size * x
+
+    def draw() -> list[Tensor]:
+        return [torch.randn(64, 64, dtype=dtype)]
+
+    operator = ModuleProblem("scaled", lambda: scaled, draw, "cpu", their_tolerance).operator()
+    inputs = operator.made_inputs(*operator.workloads("problem"), "cpu", 0)
+    compared = compare(scaled(inputs[0]) + error * size, operator, inputs)
+    assert (compared.worst.found.beyond == 0) is right
