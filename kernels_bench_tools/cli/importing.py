@@ -87,7 +87,7 @@ def import_kernelbench(
     page: _Page = None,
     json: Json = False,
 ) -> int:
-    """Check and time KernelBench candidates, and print fast_p.
+    """Check and time KernelBench candidates, and print fast_p and the share that is faster by verdict.
 
     A problem's file defines `Model`, `get_inputs` and `get_init_inputs`; a candidate's file defines `ModelNew`. Both get the
     same weights and inputs, which are drawn anew for each check and each timed call. Each candidate runs in its own process,
@@ -471,15 +471,18 @@ def _print_results(measured: Sequence[_Measured], title: str, page: Path | None,
         speedup = times_with_interval(result.gain)
         about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
         verdict = result.verdict.label if result.status is Status.OK else failure
+        notes = ", ".join(flag.label for flag in result.flags if flag.label not in verdict)
+        verdict += f" ({notes})" if notes else ""
         lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
     candidates = scores((request.implementation, result) for request, result in results)
     sums = []
     for score in candidates:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
+        faster = "no verdicts, see --processes" if score["faster"] is None else f"{score['faster']:.3g}"
         untimed = score["correct"] - score["timed"]
         without = f"; {untimed} correct without a speed-up" if untimed else ""
         of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
-        sums.append(f"{score['candidate']}: {of} correct; {shares}{without}")
+        sums.append(f"{score['candidate']}: {of} correct; {shares}; faster by verdict: {faster}{without}")
     if json:
         rows = []
         for request, result in results:

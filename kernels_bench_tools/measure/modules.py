@@ -26,6 +26,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.measure.correctness.compare import alike, precise
+from kernels_bench_tools.measure.correctness.errors import numbers
 from kernels_bench_tools.measure.device.environment import torch_device
 from kernels_bench_tools.measure.harness import run_benchmark
 from kernels_bench_tools.measure.hf_benchmarks import HfWorkload, load_kernel, their_tolerance, workload_names
@@ -43,11 +45,13 @@ from kernels_bench_tools.measure.operator import (
 )
 from kernels_bench_tools.measure.traces import TraceProblem
 from kernels_bench_tools.records.problem import REFERENCE, Definition, ProblemRequest, Solution, TraceWorkload
-from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.records.record import Flag, Record
 
 _SET = "problem"
 _FEWEST_FOR_MEAN = 1024
 """Elements of an output whose mean error is compared with torch's: of a loss, a single number, it is chance."""
+_NEAR = 1e-3
+"""Relative difference of outputs that may be the same but for rounding."""
 _JITTER = 0.01
 """Largest share by which elements of inputs change that are drawn without a random number."""
 Make = Callable[[], Callable[..., Any]]
@@ -98,6 +102,10 @@ class ModuleProblem:
             self._weights = [*_state(self._module)]
             given = self.inputs(Workload(name=name, axes={}, dtype="float32"), device, 0)
             self._dtypes = [value.dtype if isinstance(value, Tensor) else None for value in given]
+            floats = [one for one in given[: self._tensors] if one.is_floating_point() and one.numel()]
+            self._notes = (
+                [Flag.NO_NEGATIVE] if floats and all(bool((one >= 0).all()) for one in floats) else []
+            )
             outputs = tensors_of(self.own(*given))
         if not outputs or not all(type(value) is Tensor for value in outputs):
             raise OperatorError(
@@ -108,6 +116,9 @@ class ModuleProblem:
         self._double: Any = deepcopy(self._module)
         if isinstance(self._double, Module):
             self._double.double()
+        with torch.no_grad():
+            if self._is_constant(device):
+                self._notes.append(Flag.CONSTANT_OUTPUT)
 
     def operator(self) -> Operator:
         first, last = self._tensors, self._tensors + len(self._weights)
@@ -129,6 +140,7 @@ class ModuleProblem:
             tolerance=self._tolerance or product_tolerance,
             parameters=(*range(first, last), len(self._dtypes) - 1),
             renew=self._renew if self._is_random() else None,
+            declared=tuple(self._notes),
         )
 
     def _output(self, number: int, dtype: torch.dtype, shape: torch.Size) -> Output:
@@ -162,6 +174,21 @@ class ModuleProblem:
     def _is_random(self) -> bool:
         first, second = (self._drawn(seed, "cpu")[0] for seed in (1, 2))
         return not all(map(torch.equal, first, second))
+
+    def _is_constant(self, device: str) -> bool:
+        """Return whether the outputs are the same for the inputs of two seeds, with the same weights."""
+        workload = Workload(name=self.name, axes={}, dtype="float32")
+        rest = self.inputs(workload, device, 0)[self._tensors :]
+
+        def pairs(compute: Callable[..., Outputs], change: Callable[[Any], Any]) -> Iterator[Any]:
+            drawn = (self._drawn(seed, device)[0] for seed in (1, 2))
+            return zip(*(tensors_of(compute(*map(change, (*one, *rest)))) for one in drawn), strict=True)
+
+        # Float64 takes longer, and only in it do few roundings differ from none.
+        return all(
+            a.shape == b.shape and torch.allclose(numbers(a), numbers(b), _NEAR)
+            for a, b in pairs(self.own, lambda one: one)
+        ) and all(alike(*both) for both in pairs(self.reference, precise))
 
     def _renew(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))

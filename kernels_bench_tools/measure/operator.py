@@ -206,7 +206,7 @@ class Operator:
     rounded: Callable[..., Outputs] | None = None
     """The declared one of ``precisions``."""
     declared: tuple[Flag, ...] = ()
-    """What the implementation declares."""
+    """Of all results: what is known of the operator's inputs and outputs, and what the implementation declares."""
 
     def adapted(
         self, *, layout: str = "", in_place: bool = False, precision: str = "", prepared: bool = False
@@ -220,7 +220,7 @@ class Operator:
             changed,
             in_place=in_place,
             rounded=self.precisions[precision] if precision else None,
-            declared=tuple(flag for flag, given in flags.items() if given),
+            declared=(*self.declared, *(flag for flag, given in flags.items() if given)),
         )
 
     def _in_layout(self, layout: str) -> Operator:

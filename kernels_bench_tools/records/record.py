@@ -149,6 +149,9 @@ class Flag(Labelled):
     INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs without `in_place=True`"
     ALIASED_OUTPUT = "aliased_output", "output aliased", "shares memory with an input or an earlier output"
     PRECISION = "precision", "less precise than torch", "its error exceeds twice torch's in the same dtype"
+    ZEROS_PASS = "zeros_pass", "zeros pass", "outputs of zeros would be correct, too; no speed-up and no rank"
+    CONSTANT_OUTPUT = "constant_output", "constant output", "the output does not depend on the inputs"
+    NO_NEGATIVE = "no_negative", "no negative inputs", "no input is negative, as those of `torch.rand`"
     NONDETERMINISTIC = "nondeterministic", "not deterministic", "two identical calls returned different bits"
     IN_PLACE = "in_place", "in place", "it overwrites its inputs; the time does not include making fresh ones"
     PREPARED = "prepared", "parameters prepared", "weights or tables were converted once, which is not timed"
@@ -181,6 +184,10 @@ REJECTING = frozenset(
     | {Flag.STALE_OUTPUT, Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT, Flag.FALLBACK, Flag.UNSEALED}
 )
 """Flags with which a record is ``rejected``: its time is not that of the work it claims."""
+
+
+NOT_COMPARED = frozenset({Flag.DISTURBED, Flag.ZEROS_PASS})
+"""Flags with which the time of a correct result is compared with no other."""
 
 
 class Regime(Labelled):

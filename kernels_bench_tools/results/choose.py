@@ -154,8 +154,8 @@ def _obstacle(result: Result) -> str:
     row, point = result.row, result.point
     if point.status is not Status.OK:
         return point.status.label
-    if Flag.APPROXIMATE in point.flags:
-        return Flag.APPROXIMATE.label
+    if other := [flag for flag in (Flag.APPROXIMATE, Flag.ZEROS_PASS) if flag in point.flags]:
+        return other[0].label
     # Of a drawn shape, it says nothing that others failed.
     if row.rank is not None or (result.workload.set == DRAWN and row.judged is not Judged.NOT):
         return ""

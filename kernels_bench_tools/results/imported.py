@@ -10,6 +10,7 @@ from typing import Any
 
 from kernels_bench_tools.records.problem import NOT_KNOWN, REFERENCE, ProblemRequest, Trace
 from kernels_bench_tools.records.record import Environment, Record, Status
+from kernels_bench_tools.records.summary import Verdict
 from kernels_bench_tools.results.summary import ComparedPoint, compare_records
 from kernels_bench_tools.stats import quantiles
 from kernels_bench_tools.text.tables import grouped
@@ -39,7 +40,8 @@ def compare_problem(records: Sequence[Record]) -> ComparedPoint:
 def scores(results: Iterable[tuple[str, ComparedPoint]]) -> list[dict[str, Any]]:
     """Return of each candidate how many results are correct, and ``fast_p``, the share of all that are and above p.
 
-    Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``.
+    Correct ones whose time, or that of the reference, was disturbed have no speed-up: they are not ``timed``. ``faster`` is the
+    share of all that are faster by verdict; None if no result has one.
     """
     by_candidate = []
     for candidate, points in grouped(results).items():
@@ -48,7 +50,10 @@ def scores(results: Iterable[tuple[str, ComparedPoint]]) -> list[dict[str, Any]]
         fast = {f"fast_{p:g}": sum(value > p for value in speedups) / len(points) for p in FASTER_THAN if p}
         fast = {"fast_0": len(correct) / len(points), **fast}
         counts = {"problems": len(points), "correct": len(correct), "timed": len(speedups)}
-        by_candidate.append({"candidate": candidate, **counts, "fast": fast})
+        verdicts = [point.verdict for point in correct if point.speedup is not None]
+        known = set(verdicts) - {Verdict.NONE, Verdict.FEW_PROCESSES}
+        faster = verdicts.count(Verdict.FASTER) / len(points) if known else None
+        by_candidate.append({"candidate": candidate, **counts, "fast": fast, "faster": faster})
     return by_candidate
 
 
@@ -93,10 +98,10 @@ def _timing(records: Sequence[Record]) -> dict[str, float]:
 
 
 def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None:
-    """Return the result as flashinfer-bench writes it; None if it is the reference that failed, or the time was disturbed."""
+    """Return the result as flashinfer-bench writes it; None if it is correct without a speed-up, or the reference failed."""
     row, (ours, _) = compare_problem(records), _sides(records)
-    disturbed = row.status.passed and Status.DISTURBED in {row.status, row.baseline_status}
-    if not request.workload or not ours or row.baseline_ms is None or disturbed:
+    untimed = row.status.passed and row.speedup is None
+    if not request.workload or not ours or row.baseline_ms is None or untimed:
         return None
     last, status = ours[-1], _TRACE_STATUS.get(row.status, "RUNTIME_ERROR")
     errors = [record.absmax for record in ours if record.absmax is not None]
@@ -123,6 +128,6 @@ def trace_of(request: ProblemRequest, records: Sequence[Record]) -> Trace | None
         }
     if status == "PASSED":
         times = {"latency_ms": row.p50_ms, "reference_latency_ms": row.baseline_ms}
-        evaluation["performance"] = {**times, "speedup_factor": row.speedup or 0.0}
+        evaluation["performance"] = {**times, "speedup_factor": row.speedup}
     definition = request.name.rpartition("/")[0]
     return Trace(definition=definition, workload=request.workload, solution=last.impl, evaluation=evaluation)

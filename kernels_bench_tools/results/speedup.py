@@ -16,9 +16,9 @@ from math import log
 from statistics import median
 
 from kernels_bench_tools.estimate import Estimate
-from kernels_bench_tools.records.record import CacheState, Record, Status, Timer
+from kernels_bench_tools.records.record import NOT_COMPARED, CacheState, Record, Status, Timer
 from kernels_bench_tools.records.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Ratio, Verdict
-from kernels_bench_tools.results.processes import estimate, is_disturbed, resolution, samples
+from kernels_bench_tools.results.processes import estimate, resolution, samples
 from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
 
 SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
@@ -43,7 +43,7 @@ _COLD = frozenset({CacheState.READ_FLUSH, CacheState.ROTATED})
 def speedup_over(candidate: Sequence[Record], baseline: Sequence[Record]) -> Ratio:
     """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
     records = [*candidate, *baseline]
-    usable = all(record.outcome is Status.OK and not is_disturbed(record) for record in records)
+    usable = all(record.outcome is Status.OK and NOT_COMPARED.isdisjoint(record.flags) for record in records)
     if not candidate or not baseline or not usable:
         return Ratio()
     ours, theirs = estimate(candidate), estimate(baseline)

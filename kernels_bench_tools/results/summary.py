@@ -13,7 +13,7 @@ from kernels_bench_tools.estimate import geometric_mean, geometric_mean_interval
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.outcome import reason_of
-from kernels_bench_tools.records.record import Failure, Flag, Judged, Record, Status
+from kernels_bench_tools.records.record import NOT_COMPARED, Failure, Flag, Judged, Record, Status
 from kernels_bench_tools.records.summary import (
     FEWEST_PROCESSES,
     GENERAL,
@@ -322,7 +322,7 @@ def _compare_drawn(views: Sequence[DeviceSummary], drawn: Sequence[DeviceSummary
             passed = [
                 (row, point, point.p50_ms)
                 for row, point in zip(view.rows, points, strict=True)
-                if point.status is Status.OK and point.p50_ms
+                if point.status is Status.OK and point.p50_ms and Flag.ZEROS_PASS not in point.flags
             ]
             for row, _, ms in passed:
                 others = [
@@ -452,11 +452,15 @@ def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row
     """Return the rows in the order of a table, with ranks. No other function decides who is ranked.
 
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
-    passed every workload that any row passed, by its latency. Approximate rows come after exact ones. Rows that passed
+    passed every workload that any row passed, by its latency. Those on which zeros pass do not count. Approximate rows come after exact ones. Rows that passed
     fewer workloads follow, then those that passed none. Self-reported rows are ranked only if no row is of this package.
     """
     passed = {
-        row.implementation: {point.workload for point in row.points if point.status is Status.OK}
+        row.implementation: {
+            point.workload
+            for point in row.points
+            if point.status is Status.OK and NOT_COMPARED.isdisjoint(point.flags)
+        }
         for row in rows
     }
     needed = passed.get(baseline, set()) if baseline else set().union(*passed.values())

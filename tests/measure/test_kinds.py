@@ -539,3 +539,29 @@ def test_the_examples_of_the_documentation_are_operators() -> None:
         assert trial.status in (Status.OK, Status.EXCEEDS_PHYSICS), (name, trial.failure)
     fields = set(Operator.__dataclass_fields__) | set(Output.__dataclass_fields__)
     assert not {field for field in fields if not re.search(rf"`[^`]*\b{field}\b[^`]*`", text)}
+
+
+ZERO, ONE = (lambda x: x - x), (lambda x: x - x + 1)
+
+
+@pytest.mark.parametrize(
+    ("formula", "outputs", "tolerance", "flagged"),
+    [
+        (ZERO, (Output(),), 1e-3, True),
+        (lambda x: x * 1e-4, (Output(),), 1e-3, True),  # within a tolerance that is not relative to it
+        (lambda x: x, (Output(),), 1e-3, False),
+        (lambda x: (x - x, x - x), (Output("a"), Output("b")), 1e-3, True),
+        (lambda x: (x - x, x - x + 1), (Output("a"), Output("b")), 1e-3, False),
+        (ZERO, (Output(accept=lambda _, found, __: found[0] <= 0),), 1e-3, True),
+        (ONE, (Output(accept=lambda _, found, __: found[0] > 0),), 1e-3, False),
+    ],
+)
+def test_a_result_is_marked_if_zeros_would_be_correct(
+    formula: Callable[..., Any], outputs: tuple[Output, ...], tolerance: float, flagged: bool
+) -> None:
+    own = operator(normal((16, 8)), formula, *outputs, tolerance=lambda _: Tolerance(tolerance, tolerance))
+
+    verdict = check(own, WORKLOAD, formula, own.inputs(WORKLOAD, "cpu", 0))
+
+    assert verdict.ok, verdict.reason
+    assert (Flag.ZEROS_PASS in verdict.flags) is flagged

@@ -183,3 +183,23 @@ def test_the_tolerance_of_others_is_relative_to_the_size_of_small_outputs(
     inputs = operator.made_inputs(*operator.workloads("problem"), "cpu", 0)
     compared = compare(scaled(inputs[0]) + error * size, operator, inputs)
     assert (compared.worst.found.beyond == 0) is right
+
+
+@pytest.mark.parametrize(
+    ("formula", "draw", "notes"),
+    [
+        (torch.relu, torch.rand, [Flag.NO_NEGATIVE]),
+        (torch.relu, torch.randn, []),
+        (lambda x: x.softmax(1).sum(1), torch.randn, [Flag.CONSTANT_OUTPUT]),  # but for its roundings
+        (lambda x: (x / 8).sigmoid().mean(), torch.randn, []),  # by less than a thousandth
+    ],
+)
+def test_what_makes_the_outputs_of_a_problem_say_little_is_noted(
+    formula: Callable[[Tensor], Tensor], draw: Callable[..., Tensor], notes: list[Flag], tmp_path: Path
+) -> None:
+    def inputs() -> list[Tensor]:
+        return [draw(128, 512)]
+
+    records = run_module(formula, formula, inputs, name="own", output=tmp_path / "r.jsonl", device="cpu")
+    both = [Flag.NO_NEGATIVE, Flag.CONSTANT_OUTPUT]
+    assert [[flag for flag in both if flag in record.flags] for record in records] == [notes, notes]

@@ -7,7 +7,7 @@ from made_records import record, source
 from msgspec.structs import replace
 
 from kernels_bench_tools.records.record import Flag, Quantities, Regime, Roofline, Status, Timing
-from kernels_bench_tools.records.summary import Point
+from kernels_bench_tools.records.summary import Point, Verdict
 from kernels_bench_tools.results.counted import Source
 from kernels_bench_tools.results.export import latency_csv, text_table
 from kernels_bench_tools.results.imported import hf_payload, scores
@@ -103,6 +103,19 @@ def test_fast_p_is_the_share_of_speed_ups_above_p():
 
     (score,) = scores([("mine", one) for one in results])
     assert score["fast"] == {"fast_0": 0.8, "fast_1": 0.6, "fast_2": 0.2}
+    assert score["faster"] is None
+
+
+def test_the_share_that_is_faster_is_that_of_verdicts_and_of_all_problems():
+    speedups = {1.004: Verdict.SAME, 1.3: Verdict.FASTER, 1.5: Verdict.FEW_PROCESSES, 0.9: Verdict.SLOWER}
+    results = [
+        ComparedPoint(workload="w", status=Status.OK, speedup=value, verdict=verdict)
+        for value, verdict in speedups.items()
+    ]
+    results.append(ComparedPoint(workload="w", status=Status.INCORRECT, speedup=2.0, verdict=Verdict.FASTER))
+
+    (score,) = scores([("mine", one) for one in results])
+    assert (score["fast"]["fast_1"], score["faster"]) == (0.6, 0.2)
 
 
 def test_a_result_is_verified_if_all_processes_were_right():

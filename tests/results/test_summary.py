@@ -349,6 +349,20 @@ def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason():
     assert {point.verdict for point in row.points} == {Verdict.NONE}
 
 
+def test_a_workload_on_which_zeros_pass_has_no_speed_up_and_does_not_count_for_the_rank():
+    sources = [source("base", [0.1, 0.1], front=BASELINE), source("ours", [0.05, 0.01])]
+    for side in sources:
+        side.records[1].flags = [Flag.ZEROS_PASS]
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+    for side in sources:
+        del side.records[0]
+    only = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.rank, row.speedup, row.speedup_workloads, row.passed) == (1, 2.0, 1, 2)
+    assert [point.speedup for point in row.points] == [2.0, None]
+    assert (only.rank, only.speedup, only.status) == (None, None, Status.OK)
+
+
 def test_nothing_is_compared_with_a_baseline_of_a_busy_machine():
     sources = [source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]), source("ours", [0.05])]
 

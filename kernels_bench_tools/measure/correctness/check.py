@@ -128,7 +128,7 @@ class Correctness:
     corr: dict[str, Any] = field(default_factory=dict)
     """For the record: reference, tolerances, errors, number of cases, refused cases."""
     flags: list[Flag] = field(default_factory=list)
-    """``input_mutated``, ``precision``, ``nondeterministic``."""
+    """``input_mutated``, ``precision``, ``nondeterministic``, ``zeros_pass``."""
     refuses_size: bool = False
     """Whether it refused all values of the smaller size."""
 
@@ -238,7 +238,9 @@ class _Checks:
         del outputs
         # The second call is compared: the size of the outputs is known now, so that memory for them can be poisoned.
         output = self._output(case, inputs)
-        compared = compare(output, operator, inputs)
+        compared = compare(output, operator, inputs, zeros=self.thorough)
+        if compared.takes_zeros:
+            result.add(Flag.ZEROS_PASS)
         worst = compared.worst.found
         result.absmax = worst.absmax
         result.corr.update(

@@ -306,7 +306,7 @@ class _Part:
 
     @cached_property
     def given(self) -> Inputs:
-        return tuple(map(_precise, self.coarse))
+        return tuple(map(precise, self.coarse))
 
     @cached_property
     def expected(self) -> tuple[Tensor, ...]:
@@ -355,7 +355,7 @@ class _Part:
             if kind.accept:
                 if not bool(_accepted(kind.accept, self.given, self.expected, self.expected).all()):
                     raise self._mistake(f"its `accept` of {kind.name!r} refuses what its reference returned")
-            elif not _alike(*both):
+            elif not alike(*both):
                 raise self._mistake(
                     f"its reference returned other values for {kind.name!r} when it was called again",
                     "The same, or nothing can be compared with it",
@@ -467,7 +467,7 @@ def _accepted(accept: Accept, inputs: Inputs, *results: tuple[Tensor, ...]) -> T
     return torch.as_tensor(accept(inputs, *results), dtype=torch.bool)
 
 
-def _precise(value: Any) -> Any:
+def precise(value: Any) -> Any:
     """Return floating-point and complex tensors in twice the precision of float32 at least."""
     if not isinstance(value, Tensor):
         return value
@@ -484,7 +484,7 @@ def _in_range(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(values.abs() > most, values.sign() * torch.inf, values)
 
 
-def _alike(left: Tensor, right: Tensor) -> bool:
+def alike(left: Tensor, right: Tensor) -> bool:
     """Return whether two results of a reference differ by no more than the order of its sums."""
     if left.shape != right.shape:
         return False
