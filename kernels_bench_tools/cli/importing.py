@@ -478,7 +478,7 @@ def _print_results(measured: Sequence[_Measured], title: str, page: Path | None,
     sums = []
     for score in candidates:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in score["fast"].items())
-        faster = "no verdicts, see --processes" if score["faster"] is None else f"{score['faster']:.3g}"
+        faster = "no verdicts" if score["faster"] is None else f"{score['faster']:.3g}"
         untimed = score["correct"] - score["timed"]
         without = f"; {untimed} correct without a speed-up" if untimed else ""
         of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
