@@ -43,6 +43,8 @@ from kernels_bench_tools.results.export import latency_csv
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
 # machine for the cores that other tests have, which takes up to fifteen times as long.
 os.environ["OMP_NUM_THREADS"] = "1"
+# The user's key stays as it is; not beside temporary files, which cells could not make then.
+os.environ["XDG_STATE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache")
 # Importing torch and drawing charts make many objects and little garbage: looking for it less often saves a twelfth.
 gc.set_threshold(20_000, 20, 20)
 # A script that starts the tests in the background ignores it, and so would all processes that tests interrupt.

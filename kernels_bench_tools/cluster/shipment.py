@@ -22,7 +22,7 @@ from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import file_digest
+from kernels_bench_tools.file_io import file_digest, read_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import read_header
@@ -34,7 +34,7 @@ from kernels_bench_tools.records.hub import find_lock
 from kernels_bench_tools.records.request import CellContext
 from kernels_bench_tools.records.settings import OPERATORS, operator_modules, shared_files
 from kernels_bench_tools.run.cache.key import Fingerprints, source_files
-from kernels_bench_tools.run.cache.store import CellCache, Entry, read_entry
+from kernels_bench_tools.run.cache.store import RESULT, CellCache, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import find_environment, local_sources
 from kernels_bench_tools.run.environment.variables import forwarded_variables
@@ -246,10 +246,10 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, bytes]:
     try:
         results = Results()
         for name, (entry_key, archive) in shipment.needed.items():
-            unpack(archive, cache.folder / entry_key)
-            (cache.folder / entry_key / "artifacts").mkdir(exist_ok=True)
-            if entry := read_entry(cache.folder / entry_key):
-                results.settled[name] = entry
+            draft = cache.draft()  # the client's key is not that of this worker
+            unpack(archive, draft.folder)
+            result = read_struct(draft.folder / RESULT, StoredResult)
+            results.settled[name] = cache.commit(draft, entry_key, result)
         checkout = Checkout(project.root)
         checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
         graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})

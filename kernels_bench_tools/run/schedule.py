@@ -34,14 +34,7 @@ from kernels_bench_tools.records.committed import is_committed
 from kernels_bench_tools.records.record import Failure, Provenance, Status
 from kernels_bench_tools.records.request import USUAL_REQUEST, CellContext
 from kernels_bench_tools.run.cache.key import CacheKey, Fingerprints
-from kernels_bench_tools.run.cache.store import (
-    CellCache,
-    DamagedEntryError,
-    Draft,
-    Entry,
-    StoredResult,
-    read_entry,
-)
+from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask, describe_cell
 from kernels_bench_tools.run.cell_outputs import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared, torch_notice
@@ -174,6 +167,7 @@ class Execution:
                     self.executor.interrupt()
                     pool.shutdown(cancel_futures=True)
                     self._keep_finished()
+                    self._refuse_changed()
                     raise
         finally:
             self.cache.discard_drafts()
@@ -298,12 +292,11 @@ class Execution:
                     sorter.done(*self._close(self._running_sessions.pop(future)))
 
     def _refuse_changed(self) -> None:
-        """Forget results that a cell of this build has changed."""
-        for name in [*self.results.settled] if self.results.new else ():
-            try:
-                read_entry(self.results.settled[name].folder)
-            except DamagedEntryError as error:
-                self._settle(name, self._without_result(name, Status.INVALID, str(error)))
+        """Remove results that a cell of this build has changed."""
+        changed = self.cache.drop_changed() if self.results.new else {}
+        for name, entry in [*self.results.settled.items()]:
+            if why := changed.get(entry.key):
+                self._settle(name, self._without_result(name, Status.INVALID, why))
 
     def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
         self.progress.cell_started(str(name))

@@ -3,9 +3,15 @@
 import fcntl
 import marshal
 import os
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 from workspace import MEASURING, WRITE_MEASURED, make_wheel
+
+from kernels_bench_tools.run.process import run
+from kernels_bench_tools.run.process.confined import confined, key_folder
 
 A, B = "op/impls/a.md", "op/impls/b.md"
 HEADER = """# /// script
@@ -170,6 +176,82 @@ def test_a_result_that_another_cell_changed_is_not_used(workspace):
     assert run.status == "invalid"
     assert run.reason.startswith(f"op.jsonl of {A}:a changed since this build began")
     assert not run.stdout
+
+
+FORGE = """
+import hashlib, hmac, json, os, pathlib
+
+def first(*steps):
+    for number, step in enumerate(steps):
+        try:
+            step()
+            return print("step", number, "worked")
+        except OSError:
+            continue
+
+key = pathlib.Path({key!r})
+known = []
+first(
+    lambda: known.append(key.read_bytes()),
+    lambda: os.truncate(key, 0),
+    lambda: key.write_bytes(bytes(32)),
+    key.unlink,
+    lambda: key.parent.rename({root!r} + "/moved"),
+    lambda: os.link(key, {root!r} + "/linked"),
+    lambda: known.append(open(f"/proc/{{os.getppid()}}/mem", "rb")),
+)
+secret = known[0] if known else bytes(32)
+for path in pathlib.Path({root!r}).glob(".kbt/cache/*/artifacts/op.jsonl"):
+    if '"p50": 1.0' in path.read_text():
+        path.write_text(path.read_text().replace('"p50": 1.0', '"p50": 5.0'))
+        entry = path.parents[1]
+        result = json.loads((entry / "result.json").read_text())
+        result["artifacts"]["op.jsonl"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        (entry / "result.json").write_text(json.dumps(result))
+        files = sorted(file for file in entry.rglob("*") if file.is_file() and file.name != "digests.txt")
+        lines = "".join(f"{{hashlib.sha256(f.read_bytes()).hexdigest()}}  {{f.relative_to(entry)}}\\n" for f in files).encode()
+        mark = hmac.new(secret, f"{{entry.name}}\\n".encode() + lines, "sha256").hexdigest()
+        (entry / "digests.txt").write_bytes(lines + f"# {{mark}}\\n".encode())
+        print("forged")
+"""
+
+
+@pytest.fixture
+def forge(workspace):
+    return FORGE.format(key=str(key_folder() / "key"), root=str(workspace.root))
+
+
+def test_a_result_that_a_cell_with_the_key_has_forged_is_measured_again(workspace, forge, monkeypatch):
+    workspace.cell(A, WRITE_MEASURED, MEASURING)
+    workspace.build()
+    workspace.cell(B, WRITE_MEASURED + forge, MEASURING)
+    monkeypatch.setattr(run, "confined", lambda start, _: start())  # as on systems without Landlock
+    workspace.build()
+
+    assert workspace.text(workspace.result(B).stdout) == "step 0 worked\nforged\n"
+    assert workspace.result(A).status == "invalid"
+    assert workspace.build().started == [f"{A}:a"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock")
+@pytest.mark.parametrize("when", ["in a build", "after it"])
+def test_a_result_that_a_process_of_a_cell_forged_with_its_digests_is_measured_again(workspace, forge, when):
+    workspace.cell(A, WRITE_MEASURED, MEASURING)
+    workspace.build()
+    if when == "in a build":
+        workspace.cell(B, WRITE_MEASURED + forge, MEASURING)
+        workspace.build()
+        assert workspace.text(workspace.result(B).stdout) == "forged\n"
+        assert workspace.result(A).status == "invalid"
+    else:
+        start = partial(subprocess.run, [sys.executable, "-c", forge], capture_output=True, text=True)
+        assert confined(start, {}).stdout == "forged\n"
+    told = workspace.build()
+
+    assert told.started == [f"{A}:a"]
+    said = [note.partition(" (")[0] for note in told.notes]
+    assert said == [f"{A}:a: its stored result is damaged"] * (when == "after it")
+    assert [record["lat_ms"]["p50"] for record in workspace.records(A)] == [1.0]
 
 
 SLOWED = """

@@ -1,21 +1,26 @@
 """The cell cache: results of cells, stored under a key made from everything that led to them.
 
 An entry, ``.kbt/cache/<key>/``, holds ``result.json``, ``stdout.txt``, ``stderr.txt``, ``environment.txt``,
-``artifacts/`` and, written last, ``digests.txt``, which ``sha256sum --check`` can read. One that differs from its list
-is damaged. Entries appear atomically. Failures are stored so that their logs can be shown, but a failed cell
-runs again. Only folders whose name is a key, or that of an unfinished entry, are moved or removed.
+``artifacts/`` and, written last, ``digests.txt``, which ``sha256sum --check`` can read. Its last line authenticates the others and
+the name of the entry, with a key that cells do not have, see :mod:`..process.confined`. An entry that differs from its list is
+damaged. Entries appear atomically. Failures are stored so that their logs can be shown, but a failed cell runs again.
+Only folders whose name is a key, or that of an unfinished entry, are moved or removed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import hmac
 import os
 import re
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -27,22 +32,25 @@ from kernels_bench_tools.file_io import (
     read_file,
     read_struct,
     sync_path,
+    write_atomically,
     write_struct,
 )
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.own_folders import make_folder, opened, remove_tree
 from kernels_bench_tools.records.outcome import Outcome
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import COMPILED, user_cache
+from kernels_bench_tools.run.process.confined import key_folder
 
-FORMAT = 2
+FORMAT = 3
 """Version of the entries. Entries of other versions are ignored."""
 
 _DIGESTS = "digests.txt"
 RESULT = "result.json"
 LOGS = STDOUT, STDERR, ENVIRONMENT_LOG = ("stdout.txt", "stderr.txt", "environment.txt")
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
+_SECRET_BYTES = 32
 _SYNC_SECONDS = 0.1
 """Results that took longer are synced to the disk, which takes 2 ms; others can run again after a power cut."""
 
@@ -136,15 +144,15 @@ class Draft(_EntryFolder):
         for log in LOGS:
             (self.folder / log).touch()
 
-    def finish(self, result: StoredResult) -> bool:
-        """Write the result and the list of digests; return whether the entry has been synced to the disk."""
+    def finish(self, result: StoredResult, key: str) -> bool:
+        """Write the result and the list of digests, as the entry of ``key``; return whether the entry has been synced to the disk."""
         digests = dict(_digests(self.folder))
         prefix = f"{self.artifacts.name}/"
         result.artifacts = {n.removeprefix(prefix): d for n, d in digests.items() if n.startswith(prefix)}
         data = msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
         (self.folder / RESULT).write_bytes(data)
         digests[RESULT] = hashlib.sha256(data).hexdigest()
-        (self.folder / _DIGESTS).write_bytes(_as_list(digests))
+        (self.folder / _DIGESTS).write_bytes(_as_list(digests, key, _secret()))
         if result.seconds < _SYNC_SECONDS:
             return False
         for folder, _, names in os.walk(self.folder):
@@ -189,19 +197,45 @@ def _check_files(folder: Path, listed: bytes) -> None:
         raise DamagedEntryError(f"a file of it cannot be read ({error.strerror})") from None
     if not (folder / "artifacts").is_dir():
         raise DamagedEntryError("artifacts is missing")
-    if _as_list(digests) == listed:
+    if _as_list(digests, folder.name, _secret()) == listed:
         return
-    lines = (line.partition("  ") for line in os.fsdecode(listed).split("\n") if line)
+    lines = (line.partition("  ") for line in os.fsdecode(listed).split("\n") if line and line[0] != "#")
     expected = {name: digest for digest, _, name in lines}
     first = min((name for name, _ in digests.items() ^ expected.items()), default="")
     if not first:
-        raise DamagedEntryError(f"{_DIGESTS} is not as it was written")
+        raise DamagedEntryError(f"{_DIGESTS} was changed, or written without the key of this user")
     what = "is missing" if first not in digests else "was added" if first not in expected else "was changed"
     raise DamagedEntryError(f"{first} {what}")
 
 
-def _as_list(digests: dict[str, str]) -> bytes:
-    return os.fsencode("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
+def _as_list(digests: dict[str, str], key: str, secret: bytes) -> bytes:
+    lines = os.fsencode("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
+    return lines + b"# %s\n" % hmac.new(secret, f"{key}\n".encode() + lines, "sha256").hexdigest().encode()
+
+
+def _secret(*, make: bool = False) -> bytes:
+    """Return the user's key, which is made before the first entry; without one, no entry is right."""
+    path = key_folder() / "key"
+    with suppress(FileNotFoundError):
+        return _read_secret(path)
+    if not make:
+        return secrets.token_bytes(_SECRET_BYTES)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with opened(path.parent, os.O_RDONLY) as folder:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            if not path.exists():
+                write_atomically(path, secrets.token_bytes(_SECRET_BYTES))
+        return _read_secret(path)
+    except OSError as error:
+        what, remedy = f"cannot be written ({error.strerror})", "Set XDG_STATE_HOME to a folder that can"
+        raise ProjectError(str(path), what, "", remedy) from None
+
+
+@cache
+def _read_secret(path: Path) -> bytes:
+    return read_file(path)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:
@@ -276,6 +310,9 @@ class CellCache:
         self._last_path = state / "last.json"
         self._last = find_struct(self._last_path, _LastResults) or _LastResults()
         self._known: dict[str, Entry] = {}
+        self._lists: dict[str, bytes] = {}
+        """The list of digests of each entry when the build began, or as it was written: where cells can read the key, it shows
+        what they have forged."""
 
     def find(self, key: str, cell: CellName | None = None) -> Entry | None:
         """Return the entry of this key; None if there is none, or, with a message about ``cell``, it is damaged."""
@@ -297,7 +334,9 @@ class CellCache:
 
     def last(self, cell: CellName) -> Entry | None:
         key = self.last_key(cell)
-        return self.find(key, cell) if key else None
+        entry = self.find(key, cell) if key else None
+        # Cells can write the list of last results.
+        return entry if entry and entry.result.cell == str(cell) else None
 
     def last_key(self, cell: CellName) -> str:
         """Return the key of a cell's last result; empty if it has none."""
@@ -325,6 +364,7 @@ class CellCache:
             draft = Draft(self._unused_path(), self.state.parent)
             draft.make()
             ignore_folder(self.state)
+            _secret(make=True)  # before a cell runs
             self._number = self._number or self.folder.stat().st_ino
             return draft
 
@@ -344,7 +384,7 @@ class CellCache:
                 self._number = number
                 what = f"{self.folder} was removed while the build was running. The next build reruns cells whose results are lost"
                 self._note(f"{result.cell}: {what}")
-            synced = draft.finish(result)
+            synced = draft.finish(result, key)
             if os.path.lexists(final):  # `sweep` undoes this if the build is killed before the next step
                 final.rename(replaced)
             draft.folder.rename(final)
@@ -354,7 +394,7 @@ class CellCache:
         self.grew = True
         self.damaged.pop(key, None)
         entry = Entry(final, result)
-        self._known[key] = entry
+        self._known[key], self._lists[key] = entry, self._list(key)
         return entry
 
     def sweep(self) -> None:
@@ -373,6 +413,27 @@ class CellCache:
         for name in self._names(_KEY):
             if _PROCESS in name and time.time() - (self.folder / name).lstat().st_mtime > _RESUMABLE_SECONDS:
                 self.drop(name)
+        self._lists = {name: self._list(name) for name in self._names(_KEY)}
+
+    def _list(self, key: str) -> bytes:
+        try:
+            return read_file(self.folder / key / _DIGESTS)
+        except OSError:
+            return b""
+
+    def drop_changed(self) -> dict[str, str]:
+        """Remove the entries that cells of this build have changed; return by key what was wrong with them."""
+        changed = {}
+        for key in [*self._lists]:
+            try:
+                if self._list(key) != self._lists[key]:
+                    raise DamagedEntryError(f"{_DIGESTS} was changed")
+                if key in self._known:
+                    read_entry(self.folder / key)
+            except DamagedEntryError as error:
+                changed[key] = str(error)
+                self.drop(key)
+        return changed
 
     def drop_processes(self, key: str) -> None:
         for name in self._names(_KEY):
@@ -382,6 +443,7 @@ class CellCache:
     def drop(self, key: str) -> None:
         """Remove an entry atomically."""
         self._known.pop(key, None)
+        self._lists.pop(key, None)
         unused = self._unused_path()
         with suppress(FileNotFoundError):
             (self.folder / key).rename(unused)

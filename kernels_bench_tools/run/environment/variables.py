@@ -114,17 +114,9 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
     With an empty home, neither settings of this machine nor passwords in ``~/.netrc`` reach a measurement.
     """
-    cache, user = _cache_home(environ), home_folder(environ)
-    data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
-    shared = {
-        "UV_CACHE_DIR": cache / "uv",
-        "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
-        "HF_HOME": cache / "huggingface",
-    }
-    variables = allowed_variables(environ)
-    variables |= {name: environ.get(name) or str(path) for name, path in shared.items()}
+    variables = allowed_variables(environ) | shared_folders(environ)
     # Not the user's own folder: a matplotlibrc there would change the figures.
-    variables["MPLCONFIGDIR"] = str(cache / "kbt" / "matplotlib")
+    variables["MPLCONFIGDIR"] = str(user_cache() / "matplotlib")
     variables["HOME"] = str(home)
     # The default is beside the hub's cache, where the user's token is.
     variables["HF_TOKEN_PATH"] = str(home / "token")
@@ -138,6 +130,18 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     # A crash then prints its line.
     variables.setdefault("PYTHONFAULTHANDLER", "1")
     return variables
+
+
+def shared_folders(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the user's caches that cells and uv share."""
+    cache, user = _cache_home(environ), home_folder(environ)
+    data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
+    shared = {
+        "UV_CACHE_DIR": cache / "uv",
+        "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
+        "HF_HOME": cache / "huggingface",
+    }
+    return {name: environ.get(name) or str(path) for name, path in shared.items()}
 
 
 COMPILED = "compiled"

@@ -15,8 +15,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from kernels_bench_tools.run.process.confined import confined
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, adopt, conditions, reaper, start_session
 
 READY_SECONDS, FORK_SECONDS = 120.0, 10.0
@@ -62,14 +64,10 @@ class Forker:
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], folder: Path) -> None:
         self._socket, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
-            self._process = start_session(
-                command,
-                cwd=folder,
-                env={**variables, ROOM: "x" * _ROOM_BYTES, OWNER_VARIABLE: reaper().owner},
-                stdin=there,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            shown = {**variables, ROOM: "x" * _ROOM_BYTES, OWNER_VARIABLE: reaper().owner}
+            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            start = partial(start_session, command, cwd=folder, env=shown, stdin=there, **silent)
+            self._process = confined(start, variables)
         self._failed = self._has_imported = False
         self._lock = threading.Lock()
         self._conditions = conditions(self._process.pid)

@@ -13,10 +13,12 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.run.logs import Logs
+from kernels_bench_tools.run.process.confined import confined
 from kernels_bench_tools.run.process.forks import Fork, Forker
 from kernels_bench_tools.run.process.reaper import (
     OWNER_VARIABLE,
@@ -195,14 +197,9 @@ class Processes:
                     with Path(os.devnull).open() as null:
                         streams = null.fileno() if start.stdin < 0 else start.stdin, *files
                         process = start.forker.fork(start.command[-1], start.folder, variables, streams)
-            process = process or start_session(
-                start.command,
-                cwd=start.folder,
-                env=variables,
-                stdin=start.stdin,
-                stdout=files[0],
-                stderr=files[1],
-            )
+            options = {"cwd": start.folder, "env": variables, "stdin": start.stdin}
+            started = partial(start_session, start.command, **options, stdout=files[0], stderr=files[1])
+            process = process or confined(started, variables)
             self._running.add(process)
             self._started += 1
         _restrain(process.pid)
