@@ -241,14 +241,14 @@ class LocalExecutor:
             prepared = self._renew(task)
             if prepared.reason:
                 return task.result_without_environment(prepared)
-            slowed = self._processes.slowed()
+            before = self._processes.changes()
             if changed := task.changed_input(False):
                 return task.outdated_result(f"{changed} since this build began")
             with temporary_folder(reaper().folder) as folder:
                 result = self._run_process(task, prepared.python, folder, gpu)
             changed = task.changed_input(True)
-            if self._processes.slowed() > slowed:
-                changed = changed or "the CPU affinity or the priority of kbt was changed"
+            if self._processes.changes() > before:
+                changed = changed or "cores, priority or limits of kbt were changed"
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
                 changed = changed or self._change(task, prepared)
             if not changed:

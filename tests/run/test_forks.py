@@ -119,6 +119,7 @@ for path in glob.glob(f"/proc/{os.getppid()}/task/*/children"):
     [
         "os.sched_setaffinity(pid, {0})",
         "os.setpriority(os.PRIO_PROCESS, pid, 5)",
+        "import resource; resource.prlimit(pid, resource.RLIMIT_NOFILE, (300, 300))",
         "os.kill(pid, 9)",
     ],
 )

@@ -3,6 +3,7 @@
 import fcntl
 import marshal
 import os
+import resource
 import subprocess
 import sys
 from functools import partial
@@ -10,6 +11,7 @@ from functools import partial
 import pytest
 from workspace import MEASURING, WRITE_MEASURED, make_wheel
 
+from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.run.process import run
 from kernels_bench_tools.run.process.confined import confined, key_folder
 
@@ -272,10 +274,46 @@ def test_a_cell_that_takes_cores_from_kbt_has_no_result_and_others_have_all_core
     workspace.build()
 
     assert workspace.result(A).status == "invalid"
-    assert workspace.result(A).reason.startswith(
-        "the CPU affinity or the priority of kbt was changed while it ran"
-    )
+    assert workspace.result(A).reason.startswith("cores, priority or limits of kbt were changed while it ran")
     assert workspace.text(workspace.result(B).stdout) == f"{CORES}\n"
+
+
+LIMITS = {"RLIMIT_NOFILE": 300, "RLIMIT_AS": 2**45}
+LIMITED = f"""
+import os, resource
+for name, limit in {LIMITS}.items():
+    resource.prlimit(os.getppid(), getattr(resource, name), (limit, resource.getrlimit(getattr(resource, name))[1]))
+"""
+
+
+def test_a_cell_that_lowers_limits_of_kbt_has_no_result_and_others_have_the_usual_ones(workspace):
+    show = f"import resource\nprint([resource.getrlimit(getattr(resource, name)) for name in {[*LIMITS]}])\n"
+    workspace.cell(A, WRITE_MEASURED + LIMITED, MEASURING)
+    workspace.cell(B, WRITE_MEASURED + show, MEASURING)
+    workspace.build()
+
+    assert workspace.result(A).status == "invalid"
+    assert workspace.result(A).reason.startswith("cores, priority or limits of kbt were changed while it ran")
+    assert workspace.result(B).status == "ok"
+    usual = [resource.getrlimit(getattr(resource, name)) for name in LIMITS]
+    assert usual[0][0] != LIMITS["RLIMIT_NOFILE"]
+    assert workspace.text(workspace.result(B).stdout) == f"{usual}\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives up the right to raise limits")
+def test_limits_that_cannot_be_raised_again_end_the_build():
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        processes, said = run.Processes(), ""
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+        try:
+            processes.changes()
+        except KbtError as error:
+            said = str(error)
+        os._exit("RLIMIT_NOFILE of kbt to (300, 300)" not in said)
+
+    assert os.waitpid(child, 0)[1] == 0
 
 
 SOURCES = "# /// script\n# [tool.uv.sources]\n# lib = { path = '../../lib' }\n# ///\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.run.logs import Logs
 from kernels_bench_tools.run.process.confined import confined
 from kernels_bench_tools.run.process.forks import Fork, Forker
@@ -107,7 +109,7 @@ class Processes:
         self._running: set[Running] = set()
         self._started = 0
         self._interrupted = False
-        self._scheduling, self._slowed = scheduling(os.getpid()), 0
+        self._scheduling, self._limits, self._changes = scheduling(os.getpid()), _limits(), 0
 
     def run(
         self, start: Start, limits: Limits, logs: Logs, watch: Callable[[], bool] = lambda: False
@@ -129,6 +131,7 @@ class Processes:
 
             def check() -> Stop | None:
                 nonlocal began
+                self._restore_limits()  # before this process needs more than it is left
                 waits = watch()
                 logs.follow()
                 reap_orphans()
@@ -161,15 +164,17 @@ class Processes:
         with self._lock:
             return None if self._running else self._started
 
-    def slowed(self) -> int:
-        """Return how often cores or priority of this process were found to be changed, and undo it if that is allowed.
+    def changes(self) -> int:
+        """Return how often cores, priority or limits of this process were found to be changed, and undo it.
 
-        A process can do that to others of its user. All that they start then inherits it.
+        A process can do that to others of its user. All that they start then inherits it. Limits that cannot be raised again
+        are a ``KbtError``.
         """
+        self._restore_limits()
         now = scheduling(os.getpid())
         if set(now.values()) <= set(self._scheduling.values()):
-            return self._slowed
-        self._slowed += 1
+            return self._changes
+        self._changes += 1
         cores, nice, policy = self._scheduling[os.getpid()]
         for thread in now:
             with suppress(OSError):
@@ -178,7 +183,18 @@ class Processes:
                 os.sched_setscheduler(thread, policy, os.sched_param(0))
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, thread, nice)
-        return self._slowed
+        return self._changes
+
+    def _restore_limits(self) -> None:
+        for name, now in _limits().items():
+            if now == self._limits[name]:
+                continue
+            self._changes += 1
+            try:
+                resource.setrlimit(getattr(resource, name), self._limits[name])
+            except (OSError, ValueError):
+                what = f"a process has lowered {name} of kbt to {now}, which later cells would inherit"
+                raise KbtError("kbt", what, "", "Find the cell that did it, and build again") from None
 
     def interrupt(self) -> None:
         with self._lock:
@@ -230,15 +246,18 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
             return done
 
 
+def _limits() -> dict[str, tuple[int, int]]:
+    names = [name for name in vars(resource) if name.startswith("RLIMIT_")]
+    return {name: resource.getrlimit(getattr(resource, name)) for name in names}
+
+
 def _restrain(pid: int) -> None:
     """Disable core files, and make the kernel prefer the process when it must free memory."""
     try:
-        import resource
-
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
         with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
             file.write(_OOM_SCORE)
-    except (ImportError, AttributeError, OSError):  # not Linux, or it has ended
+    except (AttributeError, OSError):  # not Linux, or it has ended
         return
 
 
