@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.device.sentinels import Sentinels
 from kernels_bench_tools.measure.timing.caches import cache_bytes
+from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.records.record import Work
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
 
@@ -44,9 +46,17 @@ class BenchmarkSession:
         return self.sentinel_ms["null"][0] if "null" in self.sentinel_ms else 0.0
 
     def measure_peaks(self, names: Set[str]) -> None:
-        """Measure these peaks, unless they are known: a tenth to half a second each."""
+        """Measure these peaks, unless they are known: a tenth to half a second each.
+
+        What a CPU reaches while threads wait for its cores is no peak: it is measured again for the next implementation.
+        """
         if wanted := names - self.tried_peaks:
-            self.peaks.update(_peaks(self.device, frozenset(wanted)))
+            waits = CoreWaits(os.getpid())
+            found = _peaks(self.device, frozenset(wanted))
+            if not self.device.startswith("cuda") and waits.read(0).disturbed:
+                _peaks.cache_clear()
+                return
+            self.peaks.update(found)
             self.tried_peaks.update(wanted)
 
     def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:

@@ -194,7 +194,7 @@ def decide(
     """Return the status of an implementation that ran, and why it is not ``ok``; reasons are empty if there is none."""
     if wrong:
         return Status.INCORRECT, Failure(type="WrongResult", msg=wrong)
-    if above_roofline:
+    if above_roofline and Flag.DISTURBED not in flags:
         return Status.EXCEEDS_PHYSICS, Failure(type="ExceedsPhysics", msg=above_roofline)
     rejecting = [flag for flag in flags if flag in REJECTING]
     if rejecting:

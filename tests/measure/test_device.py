@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import time
@@ -199,12 +200,32 @@ def test_a_too_low_peak_is_measured_again() -> None:
 def test_a_session_on_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:
     with open_session("cpu") as session:
         assert session.peaks == {}
-        session.measure_peaks(peaks_for({"float32"}))
+        for _ in range(50):  # until the machine is quiet
+            session.measure_peaks(peaks_for({"float32"}))
         session.close()
 
         assert session.peaks["copy"] > 0
         assert session.sentinel_ms == {}
         assert session.clocks.samples(0, time.monotonic()) == []
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="waits for cores are not counted")
+def test_what_a_cpu_reaches_while_others_keep_it_busy_is_no_peak_and_is_measured_again() -> None:
+    session = BenchmarkSession(device="cpu", clocks=ClockSampler(""), sentinels=Sentinels("cpu"))
+    spin = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    busy = [subprocess.Popen(spin, stdout=subprocess.PIPE) for _ in range(3 * (os.cpu_count() or 1))]
+    for process in busy:
+        process.stdout.readline()
+    session.measure_peaks({"copy"})
+    for process in busy:
+        process.kill()
+        process.communicate()
+
+    assert session.peaks == {}
+    assert not session.tried_peaks
+    fast = Work(bytes_read=10**12, bytes_written=0, flops=10**15)
+    assert session.assess(fast, 1.0, "float32").above == ""
 
 
 def test_the_packages_of_a_process_are_the_distributions_of_what_it_has_imported() -> None:

@@ -28,8 +28,9 @@ def test_a_time_above_the_roofline_has_its_status() -> None:
     boasting = replace(LAYER_NORM, flops=lambda inputs: 10**18)
     trial = attempt(boasting, torch_layer_norm, matmul_float32=1e3)
 
-    assert trial.status is Status.EXCEEDS_PHYSICS
-    assert "TFLOP/s" in trial.failure.msg
+    if Flag.DISTURBED not in trial.flags:  # by other programs on this machine
+        assert trial.status is Status.EXCEEDS_PHYSICS
+        assert "TFLOP/s" in trial.failure.msg
     assert trial.timing is not None
 
 
@@ -38,11 +39,13 @@ def test_a_time_above_the_roofline_has_its_status() -> None:
     [
         ("off", "too fast", [Flag.STREAM_ESCAPE], Status.INCORRECT),
         ("", "too fast", [Flag.STREAM_ESCAPE], Status.EXCEEDS_PHYSICS),
+        ("", "too fast", [Flag.DISTURBED], Status.OK),
+        ("", "too fast", [Flag.DISTURBED, Flag.STREAM_ESCAPE], Status.REJECTED),
         ("", "", [], Status.OK),
         *(("", "", [flag], Status.REJECTED if flag in REJECTING else Status.OK) for flag in Flag),
     ],
 )
-def test_wrong_comes_before_impossible_before_rejected(
+def test_wrong_comes_before_disturbed_before_impossible_before_rejected(
     wrong: str, above: str, flags: list[Flag], status: Status
 ) -> None:
     assert decide(wrong, above, flags, {})[0] is status
