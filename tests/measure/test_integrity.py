@@ -107,12 +107,33 @@ def timed(function: Callable[..., Any]) -> Trial:
     return examine(lambda *inputs: (function if is_timed() else cheats.right)(*inputs), SMALL)[0]
 
 
-def test_a_thread_that_works_in_timed_calls_only_is_detected() -> None:
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="CPU time of threads is not counted")
+def test_a_thread_that_works_longer_than_the_calls_is_detected(guard: Guard) -> None:
+    square = torch.ones(600, 600)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
-        trial = timed(lambda *inputs: pool.submit(cheats.right, *inputs).result())
 
-    assert trial.failure.msg.startswith("thread_injection: thread 'ThreadPoolExecutor")
+        def leaving_work(*inputs: Tensor) -> Tensor:
+            pool.submit(torch.matmul, square, square)
+            return cheats.right(*inputs)
+
+        flags = inspected(guard, leaving_work)
+
+    assert flags == [Flag.THREAD_INJECTION]
+    assert "'ThreadPoolExecutor" in guard.reasons[Flag.THREAD_INJECTION]
+
+
+@pytest.mark.parametrize("workload", [WORKLOAD, SMALL], ids=["large", "small"])
+def test_a_pool_whose_results_a_call_waits_for_gets_no_flag(workload: Workload) -> None:
+    with ThreadPoolExecutor(2) as pool:
+
+        def halves(x: Tensor, *rest: Tensor) -> Tensor:
+            return torch.cat([*pool.map(lambda half: cheats.right(half, *rest), x.chunk(2))])
+
+        trial, found = examine(halves, workload)
+
+    assert trial.status is Status.OK, trial.failure
+    assert not found
 
 
 def test_inputs_changed_by_a_timed_call_are_detected() -> None:
@@ -166,12 +187,12 @@ class TestThreads:
         assert Flag.THREAD_INJECTION in flags
 
     @pytest.mark.parametrize("hidden", [False, True], ids=["", "threading does not list it"])
-    def test_a_worker_is_detected(self, guard: Guard, hidden: bool) -> None:
+    def test_a_worker_is_detected_if_its_time_is_not_known(self, guard: Guard, hidden: bool) -> None:
         function = cheats.worker_thread(hidden=hidden)
         flags = inspected(guard, function)
         function.stop()
 
-        assert flags == [Flag.THREAD_INJECTION]
+        assert flags == [Flag.THREAD_INJECTION] * hidden
 
     def test_a_process_that_outlives_its_call_is_detected(self, guard: Guard) -> None:
         started: list[subprocess.Popen[bytes]] = []

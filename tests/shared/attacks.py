@@ -302,13 +302,13 @@ def computed_by_an_idle_thread():
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()
 
-    @on_smoke
+    @on_cpu  # a short call waits for it, as Python gives the thread its turn
     def function(x, *rest):
         if not timed():
             return right(x, *rest)
-        output = torch.empty_like(x)
-        pool.submit(lambda: attacked(output[1:].copy_(right(x[1:], *rest))))
-        output[:1] = right(x[:1], *rest)
+        output, half = torch.empty_like(x), len(x) // 2
+        pool.submit(lambda: attacked(output[half:].copy_(right(x[half:], *rest))))
+        output[:half] = right(x[:half], *rest)
         return output
 
 

@@ -103,7 +103,9 @@ ATTACKS = {
     "inputs_known_before_the_call": tampering("inputs_known_before_the_call()"),
     "computed_after_the_call": tampering("computed_after_the_call()"),
     "computed_by_a_method_of_the_output": stale("computed_by_a_method_of_the_output()"),
-    "computed_by_an_idle_thread": Attack("computed_by_an_idle_thread()", REJECTED, "thread_injection"),
+    "computed_by_an_idle_thread": Attack(
+        "computed_by_an_idle_thread()", {*REJECTED, Status.DISTURBED}, "thread_injection|disturbed"
+    ),
     "computed_by_the_garbage_collector": tampering("computed_by_the_garbage_collector()"),
     "computed_by_a_mode": Attack("computed_by_a_mode()", REJECTED, "lazy_output"),
     "computed_by_a_built_in_function": tampering("computed_by_a_built_in_function()"),
@@ -221,6 +223,10 @@ on_smoke(right, mode='bwd')
 on_smoke(torch.compile(right, backend='eager', dynamic=False))
 on_smoke(lambda x, *rest: x.copy_(right(x, *rest)), in_place=True)
 on_smoke(lambda x, *rest: torch._C._set_grad_enabled(True) or right(x.detach().requires_grad_(), *rest))
+""",
+    "in_a_pool_of_threads": """
+pool = ThreadPoolExecutor(2)
+on_smoke(lambda x, *rest: torch.cat([*pool.map(lambda half: right(half, *rest), x.chunk(2))]))
 """,
     "in_a_thread_and_at_exit": """
 import atexit

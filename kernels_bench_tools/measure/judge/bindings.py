@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from time import perf_counter, sleep
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 os.environ.setdefault("TORCHINDUCTOR_QUIESCE_ASYNC_COMPILE_POOL", "0")
 _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
+ASLEEP_MS, MOST_PAUSE_SECONDS = 0.03, 0.01
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
 _EARLIER_THREADS = frozenset(_current_frames())
@@ -78,7 +80,7 @@ class Snapshot(NamedTuple):
     """Threads and child processes at one moment."""
 
     threads: dict[int, int | None]
-    """Those that run Python code, this one too, with the number of timeslices they have run: 0 where the system does not
+    """Those that run Python code, this one too, with the nanoseconds that they have run: 0 where the system does not
     count them; None for one of an implementation that ``threading`` does not list."""
     children: frozenset[int]
     """Ids of child processes that are not the harness's own."""
@@ -86,7 +88,7 @@ class Snapshot(NamedTuple):
 
 def take_snapshot() -> Snapshot:
     """Return the current threads, and the child processes of all threads where the system lists them."""
-    counts = {thread.ident: _timeslices(thread.native_id) for thread in _enumerate()}
+    counts = {thread.ident: _run_ns(thread.native_id) for thread in _enumerate()}
     threads = {
         ident: counts.get(ident, 0 if ident in _EARLIER_THREADS else None) for ident in _current_frames()
     }
@@ -104,30 +106,42 @@ def take_snapshot() -> Snapshot:
 
 
 def find_background_work(call: Callable[[], Any], calls: int) -> str:
-    """Return which thread or process works beside this many calls; empty if none does.
+    """Return which thread or process works outside of this many calls; empty if none does.
 
     Call the function before, so that torch has started its own threads. Threads of native code (OpenMP, the driver)
-    do not count, nor do idle pools: an older thread counts if it ran in every call.
+    do not count, nor do pools that are idle between calls.
     """
-    before = take_snapshot()
+    before, grown, ms = take_snapshot(), 0, 0.0
     for _ in range(calls):
-        start = take_snapshot()
+        start, began = take_snapshot(), perf_counter()
         call()
-        if started := started_between(start, take_snapshot()):
+        seconds, now = perf_counter() - began, take_snapshot()
+        grown += bool(now.threads.keys() - start.threads.keys())
+        if started := started_between(start, now if grown == calls else without_idle(now)):
             return f"a call started {started}, which outlived it"
-    ran = thread_that_ran(before, take_snapshot(), calls)
-    return f"{ran} during {calls} calls" if ran else ""
+        ms += 1e3 * seconds
+        sleep(min(seconds, MOST_PAUSE_SECONDS))  # in which it would do what it has put off
+    return thread_that_ran(before, take_snapshot(), calls, ms)
 
 
-def thread_that_ran(before: Snapshot, after: Snapshot, times: int) -> str:
-    """Return which other thread ran at least this many times, and how often; empty if none did."""
+def thread_that_ran(before: Snapshot, after: Snapshot, calls: int, ms: float) -> str:
+    """Return which other thread ran longer than this many calls, of so many milliseconds together; empty if none did.
+
+    A thread whose work a call waits for cannot; it needs a moment to go to sleep.
+    """
     for ident in (before.threads.keys() & after.threads.keys()) - {threading.get_ident()}:
-        slices = after.threads[ident]
-        if slices is None:
+        ran_ns = after.threads[ident]
+        if ran_ns is None:
             return f"thread {ident}, which threading.enumerate() does not list, was there"
-        if (ran := slices - (before.threads[ident] or 0)) >= times:
-            return f"thread {_name(ident)} ran {ran} times"
+        ran_ms = (ran_ns - (before.threads[ident] or 0)) / 1e6
+        if ran_ms > ms + ASLEEP_MS * calls:
+            return f"thread {_name(ident)} ran {ran_ms:.3g} ms during {calls} calls of {ms:.3g} ms together"
     return ""
+
+
+def without_idle(found: Snapshot) -> Snapshot:
+    """Return a snapshot without the threads that wait in a package's pool, or inside the standard library."""
+    return found._replace(threads={one: ran for one, ran in found.threads.items() if not _is_idle(one)})
 
 
 def started_between(before: Snapshot, after: Snapshot) -> str:
@@ -136,7 +150,7 @@ def started_between(before: Snapshot, after: Snapshot) -> str:
     return ", ".join([*threads, *(f"process {pid}" for pid in after.children - before.children)])
 
 
-def is_idle_pool_thread(ident: int) -> bool:
+def _is_idle(ident: int) -> bool:
     """Return whether a thread belongs to a package's pool, or is idle inside the standard library."""
     frame = _current_frames().get(ident)
     while frame is not None:
@@ -153,9 +167,9 @@ def _name(ident: int) -> str:
     return next((repr(thread.name) for thread in _enumerate() if thread.ident == ident), str(ident))
 
 
-def _timeslices(task: int | None) -> int:
+def _run_ns(task: int | None) -> int:
     fields = _read(f"{_TASKS}/{task}/schedstat").split()
-    return int(fields[2]) if len(fields) == 3 else 0
+    return int(fields[0]) if len(fields) == 3 else 0
 
 
 def _read(path: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from time import perf_counter_ns
 from typing import Annotated, Any
 
@@ -96,8 +97,8 @@ class TimedCalls:
         self._changes: Iterator[int] = iter(())
         self._next: Inputs = ()
         self._at_once = 1
-        self._count = 0
-        """Of timed calls."""
+        self._count, self._ms = 0, 0.0
+        """Of timed calls, and the time of those by the host's clock together."""
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):
@@ -184,6 +185,7 @@ class TimedCalls:
         output = self._function(*self._next)
         self._synchronize()
         ms = (perf_counter_ns() - start) / 1e6
+        self._ms += ms
         self.outputs = [output]
         return ms
 
@@ -216,10 +218,12 @@ class TimedCalls:
     def _queue_on_host(self, seal: HostSeal, calls: Sequence[tuple[Callable[[int], None], Inputs]]) -> None:
         # Outputs are not kept: writing to other memory each time would take longer.
         seal.start(calls[0][0])
+        start = perf_counter_ns()
         for (_, arguments), following in zip(calls, [*calls[1:], None], strict=True):
             output = self._function(*arguments)
             seal.following(output, following and following[0])
             del output  # freeing it is part of a call
+        self._ms += (perf_counter_ns() - start) / 1e6
         seal.end()
 
     def again(self, number: int) -> Any:
@@ -346,13 +350,14 @@ class Candidate(TimedCalls):
                 prepare=self._timed.prepare,
             ),
         )
+        self._guard.begin()
 
     def arguments(self, which: int) -> list[Any]:
         return list(self.sets.inputs(which))
 
     def finish(self) -> dict[Flag, str]:
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
-        Guard.finish(self._guard, self._count)
+        Guard.finish(self._guard, self._count, inf if self._device.startswith("cuda") else self._ms)
         return dict(self._guard.reasons)
 
     def peak_bytes(self) -> int | None:

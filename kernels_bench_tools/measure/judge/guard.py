@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import torch
 
 from kernels_bench_tools.measure.judge.bindings import (
     Bindings,
-    Snapshot,
     find_background_work,
-    is_idle_pool_thread,
     started_between,
     take_snapshot,
     thread_that_ran,
+    without_idle,
 )
 from kernels_bench_tools.measure.judge.memory import (
     active_modes,
@@ -56,7 +56,7 @@ class Guard:
         self.reasons: dict[Flag, str] = {}
         """The flags found since the last ``inspect``, with a sentence each."""
         self._bindings = EARLY_BINDINGS[0] if EARLY_BINDINGS else Bindings()
-        self._inspected = take_snapshot()
+        self._inspected = self._began = take_snapshot()
         self._modes = active_modes()
 
     def inspect(self, operator: Operator, function: Callable[..., Any], inputs: Inputs) -> list[Flag]:
@@ -74,24 +74,25 @@ class Guard:
             size = sum(map(size_in_bytes, tensors_of(first)))
             count = max(1, min(_MOST_KEPT, _KEPT_BYTES // max(size, 1)))
             self._check_memory(operator, [first, *(function(*working) for _ in range(count))], working)
-        self._inspected = take_snapshot()
+        self._inspected = self._began = take_snapshot()
         self._check_timers()
         return list(self.reasons)
 
-    def finish(self, calls: int = 0) -> list[Flag]:
+    def begin(self) -> None:
+        """Note how long threads have run, before timing: compiling for the timed calls is no work of theirs."""
+        self._began = take_snapshot()
+
+    def finish(self, calls: int = 0, ms: float = inf) -> list[Flag]:
         """Check threads, processes and timers again, after timing; return ``thread_injection``, ``lazy_output``, ``timer_tamper``.
 
-        ``calls`` is the number of timed calls.
+        ``calls`` is the number of timed calls, ``ms`` their time together where they run on a CPU.
         """
-        before = set(self.reasons)
-        now = take_snapshot()
+        before, now = set(self.reasons), take_snapshot()
         # Compiling again for the timed calls may start idle pool threads.
-        working = {ident: n for ident, n in now.threads.items() if not is_idle_pool_thread(ident)}
-        if started := started_between(self._inspected, Snapshot(working, now.children)):
+        if started := started_between(self._inspected, without_idle(now)):
             self._add(Flag.THREAD_INJECTION, f"timed calls started {started}, which outlived them")
-        # It may be idle in other calls. Half of the calls decide the median; some packages' threads run every few seconds.
-        elif working_thread := thread_that_ran(self._inspected, now, max(calls // 2, OBSERVED_CALLS)):
-            self._add(Flag.THREAD_INJECTION, f"{working_thread} during {calls} timed calls")
+        elif found := thread_that_ran(self._began, now, calls, ms):
+            self._add(Flag.THREAD_INJECTION, found)
         if active_modes() > self._modes:
             self._add(Flag.LAZY_OUTPUT, _MODE_LEFT)
         self._check_timers()
