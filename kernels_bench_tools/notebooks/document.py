@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from kernels_bench_tools.notebooks.cell import (
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.imports import imported_cells
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
-from kernels_bench_tools.records.notebook import FrontMatter, operator_of
+from kernels_bench_tools.records.notebook import FrontMatter, is_implementation, operator_of
 from kernels_bench_tools.report.paths import replaced_page
 from kernels_bench_tools.text.names import is_unicode
 
@@ -87,11 +89,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     name = project.relative(path)
     problems: list[NotebookError] = []
     data, text = _read(project, path, name, problems)
-    if not is_unicode(name):
-        problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
-    if page := replaced_page(project.root, name):
-        what = f"its page, or its operator's, would be {page}, which kbt generates"
-        problems.append(NotebookError(name, what, "Another name", "Rename the file or the folder"))
+    problems += _path_problems(project, name)
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines, notes = text.split("\n"), list[tuple[int, str]]()
     front, before, front_problems = read_front_matter(name, lines, notes)
@@ -137,6 +135,18 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems=[*front_problems, *problems],
         notes=[*notes, *((before + fence.start + 1, fence.note) for fence in fences if fence.note)],
     )
+
+
+def _path_problems(project: Project, name: str) -> Iterator[NotebookError]:
+    if not is_unicode(name):
+        yield NotebookError(name, "its path is not UTF-8", "", "Rename it")
+    elif is_implementation(name) and (other := next((char for char in name if not char.isascii()), "")):
+        known = unicodedata.name(other, f"U+{ord(other):04X}")
+        what = f"its path has the character {other!r} ({known}), which may look like another one"
+        yield NotebookError(name, what, "A path of ASCII characters", "Rename the file or the folder")
+    if page := replaced_page(project.root, name):
+        what = f"its page, or its operator's, would be {page}, which kbt generates"
+        yield NotebookError(name, what, "Another name", "Rename the file or the folder")
 
 
 def _read(project: Project, path: Path, name: str, problems: list[NotebookError]) -> tuple[bytes, str]:

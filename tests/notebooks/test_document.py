@@ -12,6 +12,9 @@ from kernels_bench_tools.notebooks.project import find_project
 REPOSITORY = Path(__file__).parents[2]
 
 
+LOOKALIKE = ("op/impls/tоrch.md", "оp/impls/torch.md", "op/impls/torch.md", "notes/é.md")
+
+
 def read(workspace, text):
     return read_notebook(workspace.project, workspace.write("n.md", text))
 
@@ -124,6 +127,19 @@ def test_a_file_that_is_not_utf8_is_an_error(workspace):
     path.write_bytes(b"a\nb \xff\n")
 
     assert "n.md:2: is not UTF-8" in str(survey_notebook(workspace.project, path).problems[0])
+
+
+def test_a_letter_in_the_path_of_an_implementation_that_looks_like_another_is_an_error(workspace):
+    named = {
+        name: survey_notebook(workspace.project, workspace.write(name, "")).problems for name in LOOKALIKE
+    }
+
+    (problem,) = named.pop(LOOKALIKE[0])
+    assert "has the character 'о' (CYRILLIC SMALL LETTER O), which may look like another one. " in str(
+        problem
+    )
+    assert "Expected: A path of ASCII characters. Rename the file or the folder." in str(problem)
+    assert [problems != [] for problems in named.values()] == [True, False, False]
 
 
 def test_platforms_are_read_as_uvnote_does(workspace):
