@@ -21,6 +21,7 @@ from kernels_bench_tools.records.codec import read_records, refuse, share_fields
 from kernels_bench_tools.records.committed import Owner, cell_owner, effect_file, is_linked, record_file
 from kernels_bench_tools.records.foreign import is_plain
 from kernels_bench_tools.records.record import Record
+from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text.tables import grouped
 
@@ -178,13 +179,21 @@ def _sources(project: Project, paths: Iterable[Path]) -> Iterator[SourceFile]:
             raise ProjectError(str(path), "does not exist", expected, "Check the path")
         for file in sorted(path.rglob("*.jsonl")) if path.is_dir() else [path.resolve()]:
             yield file, None
-    build = None if paths else last_build(project)
+    build, cache = None if paths else last_build(project), CellCache(project.state)
     for notebook in build.notebooks if build else ():
         for cell in notebook.cells:
             # For an interrupted cell, not the artifacts of an earlier build.
             for artifact in cell.unfinished or cell.artifacts.values():
-                if build and artifact.endswith(".jsonl") and not is_plain(project.root / artifact):
-                    yield project.root / artifact, cell_owner(notebook.path, build.device)
+                path = project.root / artifact
+                if not build or path.suffix != ".jsonl" or is_plain(path):
+                    continue
+                # The list of results may have been changed, too.
+                inside = path.is_relative_to(cache.folder) and ".." not in path.parts
+                if not inside or cache.find(path.relative_to(cache.folder).parts[0]) is None:
+                    what = "its result is not as the build stored it"
+                    note_problem(RecordError(f"{notebook.path}:{cell.id}", what, "", "Build again"))
+                else:
+                    yield path, cell_owner(notebook.path, build.device)
 
 
 def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destination:

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from projects import ROOT, run_kbt
 from written_records import write_implementation
 
@@ -91,6 +92,24 @@ def test_results_of_other_cells_do_not_count_and_failed_cells_run_again_only_on_
     assert "1 would run" in run_kbt(bare, "plan", "--env", "current", "--retry-failed").stdout
     again = json.loads(run_kbt(bare, *BUILD, "--retry-failed", "--json").stdout)["cells"]
     assert sorted(cell["cached"] for cell in again) == [False, True]
+
+
+@pytest.mark.parametrize("listed", ["", "forged.jsonl", "{}/../../../../../forged.jsonl"])
+def test_results_that_changed_after_the_build_are_not_recorded(bare: Path, listed: str) -> None:
+    write_implementation(bare, "plain")
+    run_kbt(bare, *BUILD)
+    (path,) = bare.glob(".kbt/cache/*/artifacts/softmax.jsonl")
+    forged = bare / "forged.jsonl" if listed else path
+    forged.write_text(path.read_text().replace('"schema"', '"other":0,"schema"'))
+    if listed:
+        state = bare / ".kbt/build.json"
+        stored = path.relative_to(bare).as_posix()
+        state.write_text(state.read_text().replace(stored, listed.format(Path(stored).parent)))
+
+    done = run_kbt(bare, "record")
+
+    assert "softmax/impls/plain.md:benchmark: its result is not as the build stored it" in done.stderr
+    assert not (bare / "softmax/results/records").exists()
 
 
 EXPECT = 'expect: { incorrect: "rounded to bfloat16" }'
