@@ -34,7 +34,7 @@ def stale(code: str) -> Attack:
 
 def tampering(code: str) -> Attack:
     """Return an attack with another time, or with work that comes too late. On a busy machine it has no rank for that reason."""
-    return Attack(code, {*REJECTED, Status.DISTURBED}, "timer_tamper|stale_output|disturbed")
+    return Attack(code, {*REJECTED, Status.DISTURBED}, "timer_tamper|stale_output|aliased_output|disturbed")
 
 
 def wrong(code: str, why: str = WRONG) -> Attack:
@@ -65,8 +65,10 @@ ATTACKS = {
     ),
     "kept_after_n_calls": stale("after(100, keeping(lambda x, *_: x.shape))"),
     "kept_in_backward": stale("keeping_backward(lambda _, gradient: gradient.data_ptr(), 'bwd')"),
-    "kept_by_gradient_elements": stale(
-        "keeping_backward(lambda _, gradient: some_elements(gradient), 'fwd_bwd')"
+    "kept_by_gradient_elements": Attack(  # edge cases may have the same elements
+        "keeping_backward(lambda _, gradient: some_elements(gradient), 'fwd_bwd')",
+        {*REJECTED, Status.INCORRECT},
+        f"stale_output|{WRONG}",
     ),
     "right_for_n_calls": stale("after(100)"),
     "more_bytes_at_first": stale("more_bytes_at_first()"),
@@ -142,7 +144,7 @@ ATTACKS = {
     "another_operator": failed("another_operator()", "measures another operator"),
     "another_device": failed(
         "write(device={'kind': 'cuda', 'name': 'Imaginary', 'slug': 'imaginary'})",
-        "of device",
+        "of device 'imaginary'",
         Status.INVALID,
     ),
     "another_name": failed("write(impl='torch_layer_norm')", "of implementation", Status.INVALID),
