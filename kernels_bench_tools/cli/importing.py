@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -36,11 +36,11 @@ from kernels_bench_tools.records.problem import (
     Trace,
     TraceWorkload,
 )
-from kernels_bench_tools.records.record import Failure, Provenance, Record, Status
+from kernels_bench_tools.records.record import Failure, Flag, Provenance, Record, Status
 from kernels_bench_tools.records.request import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.results.counted import whole_record
 from kernels_bench_tools.results.export import markdown_table
-from kernels_bench_tools.results.imported import compare_problem, hf_payload, scores, trace_of
+from kernels_bench_tools.results.imported import compare_problem, hf_payload, sampled, scores, trace_of
 from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.forks import Forker, can_fork
@@ -57,12 +57,17 @@ importing = typer.Typer(
 _MODULE = "kernels_bench_tools.measure.modules"
 _NEW = "class ModelNew"
 _Decoded = TypeVar("_Decoded")
+_NOTES = {Flag.ZEROS_PASS, Flag.CONSTANT_OUTPUT, Flag.NO_NEGATIVE}
+"""Of a problem, which its author should know."""
+_SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel")
+_LEVEL = re.compile(r"level_?(\d+)/")
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
 _Output = Annotated[Path | None, typer.Option("--output", "-o")]
 _Processes = Annotated[
     int, typer.Option(min=1, metavar="N", help="Number of processes. A verdict needs three.")
 ]
 _Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of one process.")]
+_Rerun = Annotated[bool, typer.Option("--rerun", help="Measure again what has a result.")]
 _Page = Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the table as a page.")]
 
 
@@ -85,6 +90,7 @@ def import_kernelbench(
     processes: _Processes = 1,
     timeout: _Timeout = 300,
     page: _Page = None,
+    rerun: _Rerun = False,
     json: Json = False,
 ) -> int:
     """Check and time KernelBench candidates, and print fast_p and the share that is faster by verdict.
@@ -94,7 +100,8 @@ def import_kernelbench(
     after the reference, in the Python interpreter of kbt. Finished results are kept: run the command again to continue.
 
     Example: `kbt import kernelbench KernelBench/level1 --candidates runs/mine` measures runs/mine/1_relu.py for
-    KernelBench/level1/1_relu.py.
+    KernelBench/level1/1_relu.py. Files that KernelBench's generate_samples wrote are found by their names; of several samples of
+    a run, the share of problems of which one of k is correct (pass@k), and the best of all, are printed, too.
 
     Args:
         folder (DIR): Folder of problems, searched recursively.
@@ -103,7 +110,9 @@ def import_kernelbench(
         output (FOLDER): Folder of the records. [default: kernelbench]
     """
     pairs = _find_pairs(folder, candidates)
-    measured = _measure_all(pairs, output_folder(output, Path("kernelbench")), processes, timeout)
+    measured = _measure_all(
+        pairs, output_folder(output, Path("kernelbench")), processes, timeout, rerun=rerun
+    )
     return _print_results(measured, f"KernelBench: {folder.resolve().name}", page, json=json)
 
 
@@ -117,6 +126,7 @@ def import_hf(
     processes: _Processes = 1,
     timeout: _Timeout = 300,
     page: _Page = None,
+    rerun: _Rerun = False,
     json: Json = False,
 ) -> int:
     """Check and time benchmarks of `kernels benchmark`.
@@ -146,7 +156,9 @@ def import_hf(
         for file in files
         for workload in _workloads(file, chosen, timeout)
     ]
-    measured = _measure_all(requests, output_folder(output, Path("hf-benchmarks")), processes, timeout)
+    measured = _measure_all(
+        requests, output_folder(output, Path("hf-benchmarks")), processes, timeout, rerun=rerun
+    )
     if payload:
         records = {each.request.name: each.records for each in measured}
         update_file(payload, msgspec.json.format(msgspec.json.encode(hf_payload(records, files[0].name))))
@@ -166,6 +178,7 @@ def import_trace(
     processes: _Processes = 1,
     timeout: _Timeout = 300,
     page: _Page = None,
+    rerun: _Rerun = False,
     json: Json = False,
 ) -> int:
     """Check and time the solutions of a flashinfer-trace data set on its workloads.
@@ -186,7 +199,7 @@ def import_trace(
     if not requests and not broken:
         expected = "definitions/*.json, workloads/*.jsonl and solutions/*.json of the same definition"
         raise ProjectError(str(folder), "has no solution to measure", expected)
-    measured = _measure_all(requests, output_folder(output, Path("traces")), processes, timeout)
+    measured = _measure_all(requests, output_folder(output, Path("traces")), processes, timeout, rerun=rerun)
     if traces:
         made = [trace_of(*each) for each in measured]
         update_file(traces, b"".join(msgspec.json.encode(trace) + b"\n" for trace in made if trace))
@@ -277,9 +290,9 @@ def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
 
 
 def _measure_all(
-    requests: Sequence[ProblemRequest], output: Path, processes: int, timeout: float
+    requests: Sequence[ProblemRequest], output: Path, processes: int, timeout: float, *, rerun: bool
 ) -> list[_Measured]:
-    """Measure what has no finished records of the same code in ``output``."""
+    """Measure what has no finished records of the same code in ``output``; everything if ``rerun``."""
     measured, stored = [], 0
     digests = list(map(_code_digest, requests))  # before a candidate could change a file of another one
     with closing(_Runner(timeout, processes)) as measuring:
@@ -289,7 +302,11 @@ def _measure_all(
             records = read_records(path, on_problem=ignore) if path.is_file() else []
             failed = any(record.outcome.failed and not record.outcome.ran for record in records)
             is_whole = failed or len({record.process for record in records}) >= processes
-            if is_whole and {record.provenance.code_digest for record in records} == {origin.code_digest}:
+            if (
+                not rerun
+                and is_whole
+                and {record.provenance.code_digest for record in records} == {origin.code_digest}
+            ):
                 measured.append(_Measured(request, records))
                 stored += 1
                 continue
@@ -301,9 +318,7 @@ def _measure_all(
             line = f"[{number}/{len(requests)}] {request.name} {request.implementation}  {said[:120]}"
             print(visible(line), file=sys.stderr, flush=True)
     if stored:
-        note(
-            f"{plural(stored, 'result')} of earlier runs in {output} reused; remove a file there to measure it again"
-        )
+        note(f"{plural(stored, 'result')} of earlier runs in {output} reused (--rerun: measure again)")
     return measured
 
 
@@ -326,35 +341,57 @@ def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
     if not problems:
         expected = "Files with `class Model`, `get_inputs` and `get_init_inputs`"
         raise ProjectError(str(folder), "has no KernelBench problems", expected)
-    pairs: list[tuple[str, str, Path | None]]
+    pairs: list[tuple[str, str, str, Path | None]]
     if candidates is None:
         pairs = [
-            (name, "ModelNew", path) if _NEW in texts[path] else (name, REFERENCE, None)
+            (name, "ModelNew", "", path) if _NEW in texts[path] else (name, REFERENCE, "", None)
             for name, path in problems.items()
         ]
     else:
-        folders = sorted(
-            path for path in candidates.glob("*/") if any((path / f"{it}.py").is_file() for it in problems)
-        )
+        found = {path: _candidates_of(path, folder, problems) for path in sorted(candidates.glob("*/"))}
+        if not any(found.values()):
+            found = {candidates: _candidates_of(candidates, folder, problems)}
         pairs = [
-            (name, path.resolve().name, file)
-            for path in folders or [candidates]
-            for name in problems
-            if (file := path / f"{name}.py").is_file()
+            (name, path.resolve().name, sample, file)
+            for path, files in found.items()
+            for name, sample, file in files
         ]
     if not pairs:
         what = f"has no file for any of the problems in {folder}"
         first = next(iter(problems))
-        raise ProjectError(str(candidates), what, f"{first}.py, or CANDIDATE/{first}.py, with `{_NEW}`")
+        expected = f"{first}.py, CANDIDATE/{first}.py, or level_1_problem_1_sample_0_kernel.py, with `{_NEW}`"
+        raise ProjectError(str(candidates), what, expected)
     return [
         ProblemRequest(
             name=name,
-            implementation=implementation,
+            implementation=f"{implementation}-sample-{sample}" if sample else implementation,
             reference=str(problems[name].resolve()),
             candidate=str(file.resolve()) if file else "",
+            run=implementation if sample else "",
         )
-        for name, implementation, file in pairs
+        for name, implementation, sample, file in pairs
     ]
+
+
+def _candidates_of(path: Path, folder: Path, problems: Mapping[str, Path]) -> list[tuple[str, str, Path]]:
+    """Return the candidates in a folder: name of the problem, number of the sample if it has one, and file.
+
+    They have the problem's path, or the name that KernelBench's ``generate_samples`` gives them.
+    """
+    numbers = {
+        (
+            level[1] if (level := _LEVEL.search(f"{folder.resolve().name}/{name}")) else "",
+            str(_natural(file)[0]),
+        ): name
+        for name, file in problems.items()
+    }
+    found = [(name, "", file) for name in problems if (file := path / f"{name}.py").is_file()]
+    for file in sorted(path.glob("*.py"), key=_natural):
+        if match := _SAMPLE.fullmatch(file.stem):
+            of_level, number, sample = match.groups()
+            if name := numbers.get((of_level, number)) or numbers.get(("", number), ""):
+                found.append((name, sample, file))
+    return found
 
 
 def _natural(path: Path) -> tuple[int, str]:
@@ -418,7 +455,7 @@ class _Runner:
         except OSError as error:
             return [], Status.ERROR, str(error)
         lines = "".join(written.files.values()).encode()
-        return decode_records(lines, name), status, reason
+        return decode_records(lines, name, ignore), status, reason
 
     def run(self, folder: Path, request: ProblemRequest, context: CellContext, line: str = "now") -> Exit:
         write_struct(folder / "context.json", context)
@@ -471,7 +508,7 @@ def _print_results(measured: Sequence[_Measured], title: str, page: Path | None,
         speedup = times_with_interval(result.gain)
         about = [request.name, request.implementation, "yes" if result.status.passed else "no"]
         verdict = result.verdict.label if result.status is Status.OK else failure
-        notes = ", ".join(flag.label for flag in result.flags if flag.label not in verdict)
+        notes = ", ".join(flag.label for flag in result.flags if flag in _NOTES)
         verdict += f" ({notes})" if notes else ""
         lines.append([*about, milliseconds(result.p50_ms), speedup, verdict])
     candidates = scores((request.implementation, result) for request, result in results)
@@ -483,13 +520,18 @@ def _print_results(measured: Sequence[_Measured], title: str, page: Path | None,
         without = f"; {untimed} correct without a speed-up" if untimed else ""
         of = f"{score['correct']} of {plural(score['problems'], 'problem')}"
         sums.append(f"{score['candidate']}: {of} correct; {shares}; faster by verdict: {faster}{without}")
+    runs = sampled((request.run, request.name, result) for request, result in results if request.run)
+    for run in runs:
+        passed = ", ".join(f"pass@{k} {share:.3g}" for k, share in run["pass"].items())
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in run["best"].items())
+        sums.append(f"{run['run']}, {plural(run['problems'], 'problem')}: {passed}; best of each: {shares}")
     if json:
         rows = []
         for request, result in results:
             data = {"correct": result.status.passed, **msgspec.to_builtins(result)}
             data = {name: value for name, value in data.items() if value not in (None, "", [], {})}
             rows.append({"problem": request.name, "candidate": request.implementation, **data})
-        print_json({"results": rows, "scores": candidates})
+        print_json({"results": rows, "scores": candidates, **({"runs": runs} if runs else {})})
     else:
         print_table([header, *lines], right={3, 4})
         print(visible("\n".join(sums)))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -52,6 +53,8 @@ _FEWEST_FOR_MEAN = 1024
 """Elements of an output whose mean error is compared with torch's: of a loss, a single number, it is chance."""
 _NEAR = 1e-3
 """Relative difference of outputs that may be the same but for rounding."""
+_NO_NAME = re.compile(r"[^\w.+-]+")
+"""What is in no name of a workload, such as between a problem and the folder of its level."""
 _JITTER = 0.01
 """Largest share by which elements of inputs change that are drawn without a random number."""
 Make = Callable[[], Callable[..., Any]]
@@ -94,7 +97,8 @@ class ModuleProblem:
         tolerance: Callable[[torch.dtype], Tolerance] | None = None,
     ) -> None:
         """With a ``tolerance``, the reference is computed in its own precision, as those who chose it did."""
-        self.name, self._make, self._draw, self._tolerance = name, make, draw, tolerance
+        self._make, self._draw, self._tolerance = make, draw, tolerance
+        self.name = _NO_NAME.sub("-", name)
         self._constant = False
         self._constant = not self._is_random()
         with _seeded(0, device), torch.no_grad():

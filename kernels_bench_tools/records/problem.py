@@ -85,6 +85,8 @@ class ProblemRequest(msgspec.Struct, kw_only=True):
     candidate: str = ""
     """Path of the file with ``ModelNew``; empty to time the reference only."""
     implementation: str = ""
+    run: str = ""
+    """Name of the run of which the candidate is a sample."""
     kernel: str = ""
     """Reference or folder of the kernel, if the file has benchmarks of ``kernels benchmark``."""
     workload: TraceWorkload | None = None

@@ -57,6 +57,32 @@ def scores(results: Iterable[tuple[str, ComparedPoint]]) -> list[dict[str, Any]]
     return by_candidate
 
 
+def sampled(results: Iterable[tuple[str, str, ComparedPoint]]) -> list[dict[str, Any]]:
+    """Return of each run, given with the problem of each sample: pass@k, and ``fast_p`` of the best sample of each problem.
+
+    pass@k is the mean over problems of how likely one of k samples is correct: HumanEval's estimate, of n samples of which c are.
+    """
+    found = []
+    for run, samples in grouped((run, (problem, point)) for run, problem, point in results).items():
+        problems = list(grouped(samples).values())
+        most = min(map(len, problems))
+        share = {
+            k: fmean(
+                1 - math.comb(sum(not it.status.passed for it in one), k) / math.comb(len(one), k)
+                for one in problems
+            )
+            for k in (1, 5, 10, 100, most)
+            if k <= most
+        }
+        best = [
+            (run, max(one, key=lambda it: (it.status.passed, it.status is Status.OK, it.speedup or 0.0)))
+            for one in problems
+        ]
+        (score,) = scores(best)
+        found.append({"run": run, "problems": len(problems), "pass": share, "best": score["fast"]})
+    return found
+
+
 def hf_payload(records: Mapping[str, Sequence[Record]], script: str) -> dict[str, Any]:
     """Return what ``kernels benchmark`` writes, from the records of each workload; the reference's time is one field more."""
     every = [*chain.from_iterable(records.values())]

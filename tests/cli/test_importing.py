@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -53,6 +54,33 @@ def test_each_candidate_gets_the_status_that_it_deserves(tmp_path: Path) -> None
             assert expected == "ok"
         else:
             assert (status[name], shares[name]) == (expected, float(expected == "ok"))
+
+
+def test_problems_in_folders_of_levels_and_samples_of_a_run_are_found_as_kernelbench_writes_them(
+    tmp_path: Path,
+) -> None:
+    write_problems(tmp_path / "problems/level1", PROBLEMS[:1])
+    write_problems(tmp_path / "problems/level2", PROBLEMS[:1])
+    write_candidates(tmp_path / "right", PROBLEMS[:1])
+    write_candidates(tmp_path / "wrong", PROBLEMS[:1], "        return x - 1")
+    run = tmp_path / "runs/mine"
+    run.mkdir(parents=True)
+    for level, sample, folder in [(1, 0, "right"), (1, 1, "wrong"), (2, 0, "right")]:
+        (path,) = (tmp_path / folder).glob("*.py")
+        shutil.copy(path, run / f"level_{level}_problem_1_sample_{sample}_kernel.py")
+    found, name = _import(tmp_path, "--candidates", "runs"), problem_name(PROBLEMS[0])
+    files = {path: path.read_bytes() for path in (tmp_path / "kernelbench").rglob("*.jsonl")}
+    shutil.rmtree(tmp_path / "problems/level1")
+    again = _import(tmp_path, "--candidates", "runs/mine", "--rerun")
+
+    rows = {(row["problem"], row["candidate"]): row["correct"] for row in found["results"]}
+    right = {(f"level{level}/{name}", "mine-sample-0"): True for level in (1, 2)}
+    assert rows == {**right, (f"level1/{name}", "mine-sample-1"): False}
+    (of_run,) = found["runs"]
+    assert (of_run["run"], of_run["problems"], of_run["pass"]) == ("mine", 2, {"1": 0.75})
+    assert of_run["best"]["fast_0"] == 1.0
+    assert [row["problem"] for row in again["results"]] == [f"level2/{name}"]
+    assert {path.parts[-2] for path in files if path.read_bytes() != files[path]} == {"level2"}
 
 
 def test_candidates_share_the_import_of_torch_and_nothing_else(tmp_path: Path) -> None:
