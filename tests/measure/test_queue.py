@@ -28,6 +28,7 @@ from kernels_bench_tools.records.record import Flag, Kernel, Quantities, Timing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memory without a file")
 SECONDS = 0.004
+EXCHANGED = InputChanges((0,))
 Make = Callable[[int], object]
 Start = Callable[[HostSeal, Make], None]
 
@@ -43,13 +44,16 @@ def slow(x: Tensor) -> Tensor:
 
 @contextmanager
 def batches_of(
-    function: Callable[..., Any], start: Start = HostSeal.start, overwritten: tuple[int, ...] = ()
+    function: Callable[..., Any],
+    start: Start = HostSeal.start,
+    overwritten: tuple[int, ...] = (),
+    changes: InputChanges = EXCHANGED,
 ) -> Iterator[Batches]:
     """Yield batches of a function in another process, in which queues start like this."""
 
     def make() -> TimedCalls:
         HostSeal.start = start  # of that process only
-        sets = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
+        sets = InputSets(inputs(), changes, overwritten=overwritten)
         return TimedCalls(function, sets, "cpu")
 
     here, there = Pipe()
@@ -64,7 +68,7 @@ def batches_of(
     try:
         remote = RemoteCandidate(here)
         remote.pid = child
-        own = InputSets(inputs(), InputChanges((0,)), overwritten=overwritten)
+        own = InputSets(inputs(), changes, overwritten=overwritten)
         yield Batches(remote, 2, replay=HostReplay(own, [torch.ones(1000)], child))
     finally:
         here.close()
@@ -98,10 +102,15 @@ def exact() -> Exact:
     return Exact(timed, 2, replay=Replay([], [], []))
 
 
+@pytest.mark.parametrize(
+    "changes", [EXCHANGED, InputChanges((0,), rotate=True)], ids=["exchanged", "rotated"]
+)
 @pytest.mark.parametrize("overwritten", [(), (0,)], ids=["repeatable", "in place"])
-def test_each_sealed_call_has_other_inputs_which_the_judge_knows(overwritten: tuple[int, ...]) -> None:
+def test_each_sealed_call_has_other_inputs_which_the_judge_knows(
+    overwritten: tuple[int, ...], changes: InputChanges
+) -> None:
     function = Tensor.add_ if overwritten else torch.add
-    with batches_of(lambda x: function(x, 1), overwritten=overwritten) as batches:
+    with batches_of(lambda x: function(x, 1), overwritten=overwritten, changes=changes) as batches:
         for _ in range(3):
             queued(batches, 5, take=1)
 
@@ -109,7 +118,7 @@ def test_each_sealed_call_has_other_inputs_which_the_judge_knows(overwritten: tu
     assert len({one.call.key for one in batches.picked}) == 3
     for taken in batches.picked:
         assert taken.whole
-        (x,) = InputChanges((0,)).apply(inputs()[taken.which], batches.changes[taken.which][: taken.changes])
+        (x,) = changes.apply(inputs()[taken.which], batches.changes[taken.which][: taken.changes])
         assert torch.equal(taken.output, x + 1)
 
 
