@@ -31,8 +31,10 @@ FOLLOW = {
     "hub/build/__main__.py": "the folder that the user has named; the command has made another",
     "measure/traces.py": "the folder of a measuring process",
     "run/cell_outputs.py": "the draft of an entry, which was just made",
+    "run/cache/store.py": "the folder of the user's key",
     "run/environment/base.py": "the folder of a notebook",
     "run/environment/variables.py": "the user's cache",
+    "run/process/confined.py": "the user's caches, which variables name",
     "measure/judge/runner.py": "a temporary folder",
 }
 """Modules that make a folder with its parents wherever links lead, and which folder."""

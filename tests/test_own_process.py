@@ -22,7 +22,7 @@ PLACES = {
         "hub/build/__main__ measure/device/clocks run/process/forks run/process/reaper run/process/run"
     ),
     # Copies of a process, which run what it runs.
-    "os.fork": words("forking measure/judge/remote"),
+    "os.fork": words("forking"),
     **dict.fromkeys(("get_context(", "ProcessPoolExecutor("), ("chart/figure", "selfcheck/checks")),
 }
 

@@ -17,9 +17,11 @@ def test_a_sustained_time_is_measured_if_asked_for(project: Path) -> None:
 
     usual, asked = (json.loads(run_kbt(project, *smoke, *more).stdout) for more in ((), ("--sustained",)))
 
-    assert [(cell["cached"], row["status"]) for cell in asked for row in cell["rows"]] == [(False, "ok")]
-    assert "more" not in usual[0]["rows"][0]
-    assert asked[0]["rows"][0]["more"]["sustained_ms"] > 0
+    ((cell, row),) = [(cell, row) for cell in asked for row in cell["rows"]]
+    assert not cell["cached"]
+    assert row["status"] in {"ok", "disturbed"}
+    assert "sustained_ms" not in usual[0]["rows"][0]["more"]
+    assert row["more"]["sustained_ms"] > 0
 
 
 def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path) -> None:

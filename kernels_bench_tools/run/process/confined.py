@@ -51,13 +51,20 @@ def confined(start: Callable[[], T], variables: Mapping[str, str]) -> T:
         return pool.submit(start).result()
 
 
-def _confine(variables: Mapping[str, str]) -> None:
-    folder, call = key_folder(), ctypes.CDLL(None).syscall
+def can_confine() -> bool:
+    """Return whether processes can be kept from the folder of the key, which is there."""
+    folder = key_folder()
     # Where temporary files are next to the folder, nothing would run.
     if sys.platform != "linux" or not folder.is_dir() or real_path(tempfile.gettempdir()) in folder.parents:
+        return False
+    version = ctypes.CDLL(None).syscall(_CREATE_RULES, None, ctypes.c_size_t(0), _VERSION_FLAG)
+    return int(version) >= _VERSION
+
+
+def _confine(variables: Mapping[str, str]) -> None:
+    if not can_confine():
         return
-    if call(_CREATE_RULES, None, ctypes.c_size_t(0), _VERSION_FLAG) < _VERSION:
-        return
+    folder, call = key_folder(), ctypes.CDLL(None).syscall
     named = {**shared_folders(os.environ), **variables}.items()
     for path in (Path(value) for name, value in named if _FOLDER.fullmatch(name)):
         if path.is_absolute() and next(filter(Path.exists, path.parents)) in folder.parents:
