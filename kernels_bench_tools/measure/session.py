@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 
 from kernels_bench_tools.measure.correctness.check import SmallerResults
 from kernels_bench_tools.measure.device.clocks import ClockSampler
@@ -19,6 +21,10 @@ from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.records.record import Work
 from kernels_bench_tools.records.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
 
+BUSY_SECONDS = 60.0
+"""After a CPU was too busy to measure its peaks, which takes two seconds of each implementation's time."""
+_busy: dict[str, float] = {}
+"""When that was, by device."""
 PEAK_RETRIES = 2
 """How often the peaks are measured again before a time counts as above the roofline."""
 
@@ -48,13 +54,15 @@ class BenchmarkSession:
     def measure_peaks(self, names: Set[str]) -> None:
         """Measure these peaks, unless they are known: a tenth to half a second each.
 
-        What a CPU reaches while threads wait for its cores is no peak: it is measured again for the next implementation.
+        What a CPU reaches while threads wait for its cores is no peak: it is measured again for an implementation after a minute.
         """
-        if wanted := names - self.tried_peaks:
+        wanted, start = names - self.tried_peaks, time.monotonic()
+        if wanted and start - _busy.get(self.device, -inf) > BUSY_SECONDS:
             waits = CoreWaits(os.getpid())
             found = _peaks(self.device, frozenset(wanted))
             if not self.device.startswith("cuda") and waits.read(0).disturbed:
                 _peaks.cache_clear()
+                _busy[self.device] = start
                 return
             self.peaks.update(found)
             self.tried_peaks.update(wanted)
