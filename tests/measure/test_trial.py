@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.judge.changing_inputs import InputChanges
-from kernels_bench_tools.measure.operator import Inputs, built_in_modules, find_operator
+from kernels_bench_tools.measure.operator import Inputs, Workload, built_in_modules, find_operator
 from kernels_bench_tools.measure.trial import decide
 from kernels_bench_tools.records.record import REJECTING, Flag, Status
 
@@ -49,6 +49,36 @@ def test_wrong_comes_before_disturbed_before_impossible_before_rejected(
     wrong: str, above: str, flags: list[Flag], status: Status
 ) -> None:
     assert decide(wrong, above, flags, {})[0] is status
+
+
+LARGE = Workload(name="w", axes={"batch": 3, "seq_len": 80, "hidden_dim": 256}, dtype="float32")
+
+
+def cancels(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) * torch.rsqrt((x * x).mean(-1, keepdim=True) - mean * mean + eps) * weight + bias
+
+
+UNSAFE: dict[str, Callable[..., Tensor]] = {
+    "its variance cancels": cancels,
+    "it clamps": lambda x, *rest: torch_layer_norm(x.clamp(-30, 30), *rest),
+    "it has an eps of its own": lambda x, weight, bias, eps: torch_layer_norm(x, weight, bias, 1e-5),
+    "it hides NaN": lambda x, *rest: torch_layer_norm(x.nan_to_num(0.0), *rest),
+}
+
+
+@pytest.mark.parametrize("process", [0, 2])
+@pytest.mark.parametrize("name", UNSAFE)
+def test_what_is_unsafe_at_full_size_only_is_incorrect_in_every_process(name: str, process: int) -> None:
+    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+        large = x.numel() // x.shape[-1] > 64
+        return (UNSAFE[name] if large else torch_layer_norm)(x, weight, bias, eps)
+
+    # What a process checks is drawn: another eps every second time, a NaN every third.
+    trials = (attempt(LAYER_NORM, layer_norm, LARGE, process=process) for _ in range(40))
+    found = next(trial for trial in trials if trial.status is not Status.OK)
+
+    assert found.status is Status.INCORRECT, found.failure
 
 
 def test_a_rejection_names_its_flags_and_their_reasons() -> None:

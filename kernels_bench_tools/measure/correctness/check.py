@@ -38,6 +38,8 @@ from kernels_bench_tools.text.hiding import without_styles
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
+NAN_TURNS = 3
+"""In one of so many checks after timing, there is a NaN among the difficult values."""
 DRAWN_SHAPES = 2
 """Shapes that are drawn for each function and dtype of an operator, in each process."""
 SHARE_OF_SLICES, LEAST_SLICES = 1 / 8, 4
@@ -294,7 +296,7 @@ class _Checks:
         return checks.result
 
     def difficult(self, workload: Workload, turn: int, *, after: bool = False) -> None:
-        """Check slices of what it makes of difficult values at full size; ``after`` timing also with a NaN.
+        """Check slices of what it makes of difficult values at full size; ``after`` timing now and then with a NaN.
 
         Other parameters and numbers, such as eps, take turns with ordinary ones. Where torch's own operator is wrong for them,
         or where they have numbers that it refuses, nothing follows.
@@ -304,11 +306,14 @@ class _Checks:
         groups = difficult_groups(operator, workload, ordinary)
         other = turn % 2 and len(groups) > 1
         case = Case(seed, group=1 + turn // 2 % (len(groups) - 1) if other else 0)
-        if after and (positions := operator.nonfinite.get("nan")) and not operator.rounded:
+        alone = len(groups[0]) == len(groups) == 1
+        # It may spread over the whole output, and hide what comes of the other values.
+        spoiled = after and (alone or not _RANDOM.randrange(NAN_TURNS))
+        if spoiled and (positions := operator.nonfinite.get("nan")) and not operator.rounded:
             position = _RANDOM.choice(positions)
             element = _RANDOM.randrange(ordinary[position].numel())
             case = replace(case, value="nan", position=position, element=element)
-        if operator.baseline is None or (len(groups[0]) == len(groups) == 1 and not case.value):
+        if operator.baseline is None or (alone and not case.value):
             return
         inputs = tuple(_with_value(self._note(case), list(mixed(groups[case.group], seed))))
         try:
