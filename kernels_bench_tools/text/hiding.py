@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import AnyStr
+from urllib.parse import quote, unquote
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -39,6 +41,17 @@ _IN_PATH = re.compile(
 _PARAMETER = re.compile(
     r"(?i)([?&;#][^=&;#]*?(?:(token|key|secret|pass|pwd|sig|auth|cred|jwt)[^=&;#]*)?(?:=|(?![^&;#])))([^&;#]*)"
 )
+
+_ADDRESS = re.compile(
+    r"(?:(?:\w+:)?//|^(?=\S+@))(?:(?P<user>[^\s,]*)@)?(?P<host>[^/?#\s,@]+)(?P<rest>[^\s,]*)"
+)
+_SEPARATOR = re.compile(r"[/?&;#=]+")
+_PLAIN = {"", "simple", "pypi", "whl"}
+_KEPT = rf"(?:{_SEPARATOR.pattern}(?:simple|pypi|whl)(?![^\W_]))*"
+_SHORTEST, _COMMON = 6, 16
+"""A part of an address is hidden elsewhere from the first length on; one of letters, such as `packages`, from the second."""
+_known: dict[re.Pattern[str], str] = {}
+"""What is hidden because a variable has it."""
 
 
 def visible(text: str) -> str:
@@ -77,7 +90,32 @@ def without_private(data: AnyStr) -> AnyStr:
 
 
 def without_credentials(text: str) -> str:
+    for secret, replacement in _known.items():
+        text = secret.sub(replacement, text)
     return _URL.sub(_without_secrets, text)
+
+
+def hide_values(values: Iterable[str]) -> None:
+    """Hide these passwords, and all but the host of these addresses, from now on, whatever they look like."""
+    for value in values:
+        urls = list(_ADDRESS.finditer(value))
+        for url in urls:
+            host, user = re.escape(url["host"]), (url["user"] or "").split(":")
+            _hide({*_SEPARATOR.split(url["rest"])} - _PLAIN, f"{host}{_KEPT}{_SEPARATOR.pattern}")
+            parts = {user[0], url["rest"].strip("/"), *_SEPARATOR.split(url["rest"])}
+            parts = {part for part in parts if len(part) >= _SHORTEST}
+            _hide({part for part in parts if len(part) >= _COMMON or not part.isalpha()} | {*user[1:]})
+        if not urls:
+            _hide({value})
+
+
+def _hide(texts: set[str], start: str = "") -> None:
+    """Hide texts as they are written and as a program writes them that has read them, where they follow ``start``."""
+    forms = {form for it in texts for form in (it, unquote(it), quote(unquote(it)), quote(it, safe=""))}
+    if hidden := [re.escape(form) for form in sorted(forms, key=len, reverse=True) if start or len(form) > 3]:
+        one = rf"(?:{'|'.join(hidden)})(?![^\W_])"
+        more = rf"(?:{_KEPT}{_SEPARATOR.pattern}{one})*" if start else ""
+        _known[re.compile(rf"(?<![^\W_])({start}){one}{more}", re.IGNORECASE)] = r"\1***"
 
 
 def _without_secrets(url: re.Match[str]) -> str:
@@ -87,4 +125,4 @@ def _without_secrets(url: re.Match[str]) -> str:
 
 def has_credentials(text: str) -> bool:
     """Return whether an address in the text has credentials, wherever they may stand in it."""
-    return without_credentials(text) != text
+    return _URL.sub(_without_secrets, text) != text

@@ -170,6 +170,31 @@ def test_the_token_of_an_index_is_in_no_file_of_a_failed_build(workspace, monkey
     assert [name for name, data in contents(workspace.root).items() if b"SECRET" in data] == []
 
 
+def test_what_variables_for_uv_have_is_hidden_whatever_it_looks_like(workspace, monkeypatch):
+    paths = words("""
+        deadbeefdeadbeef t/horse-battery/wheels %20s%2Fsecret1/x simple/correcthorse whl?sv=1&code=abcdefg short/ab
+        0b5e8f3c-11aa-4b6e-9d52-3f1f0a7c2b11 me/-/AbC:dEf packages/whl/hunter2
+    """)
+    monkeypatch.setenv("UV_FIND_LINKS", ",".join(f"https://h.example/{path}/" for path in paths))
+    monkeypatch.setenv("UV_INDEX_PRIVATE_PASSWORD", "opensesame")
+    monkeypatch.setenv("HTTPS_PROXY", "me:rosebud@127.0.0.1:9")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    settings = "requires = []\nbuild-backend = 'evil'\nbackend-path = ['.']\n"
+    workspace.write("lib/pyproject.toml", f"[build-system]\n{settings}")
+    said = "import os, sys, urllib.parse\ntext = repr(dict(os.environ))\nsys.exit(text + urllib.parse.unquote(text))"
+    workspace.write("lib/evil.py", said)
+    workspace.cell("n.md", header("lib @ file://" + str(workspace.root / "lib")))
+    workspace.build(environment="uv")
+
+    log = workspace.text(workspace.result("n.md").environment_log)
+    assert "https://h.example/***" in log
+    seen = words(
+        "deadbeef horse battery secret1 correcth abcdefg short/ab 0b5e AbC hunter2 opensesame rosebud"
+    )
+    written = b"\n".join(data for name, data in contents(workspace.root).items() if "lib/" not in name)
+    assert [secret for secret in seen if secret.encode() in written] == []
+
+
 def test_the_current_environment_is_the_running_interpreter(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     code = "import sys, kernels_bench_tools\nprint('/some/where' in sys.path, sys.executable)"

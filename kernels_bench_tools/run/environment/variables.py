@@ -12,7 +12,8 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.own_folders import make_folder
-from kernels_bench_tools.own_process import is_credential
+from kernels_bench_tools.own_process import CREDENTIAL_NAME, is_credential
+from kernels_bench_tools.text.hiding import hide_values
 from kernels_bench_tools.text.words import words
 
 _NAMES = words("""
@@ -93,7 +94,11 @@ def cache_folder(*names: str) -> Path:
 
 
 def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for uv, and so for what builds packages: those of cells, and those of the user's indexes, also pip's."""
+    """Return the variables for uv, and so for what builds packages: those of cells, and those of the user's indexes, also pip's.
+
+    What is private of them is hidden from then on in all that is stored or printed.
+    """
+    hide_values(value for name, value in environ.items() if _is_private(name, value))
     variables = allowed_variables(environ)
     variables |= {name: value for name, value in environ.items() if _OF_INDEXES.fullmatch(name)}
     for name, older, pip, separator in (
@@ -107,6 +112,14 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     if variables.get("UV_LINK_MODE") == "symlink":  # a file behind a link changes without the link
         del variables["UV_LINK_MODE"]
     return variables
+
+
+def _is_private(name: str, value: str) -> bool:
+    """Return whether a variable for uv has a password in it, or an index whose path may be one."""
+    if name.upper().endswith("_PROXY"):
+        return "@" in value
+    named = CREDENTIAL_NAME.match(name) and not (name.endswith("USERNAME") and value.isalpha())
+    return bool(_PRIVATE_INDEX.match(f"{name}={value}") or (named and name.startswith(("UV_", "PIP_"))))
 
 
 def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
