@@ -20,6 +20,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.own_folders import clear_file, opened, remove_tree
+from kernels_bench_tools.text.foreign import parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST = 2 << 30
@@ -57,17 +58,14 @@ def read_file(path: Path | str) -> bytes:
 
 def read_struct(path: Path, kind: type[T]) -> T:
     """Return the struct in a JSON file."""
-    try:
-        return msgspec.json.decode(read_file(path), type=kind)
-    except RecursionError as error:
-        raise msgspec.DecodeError("it is nested too deeply") from error
+    return parse_json(read_file(path), kind)
 
 
 def find_struct(path: Path, kind: type[T]) -> T | None:
     """Return the struct in a JSON file; None if there is no file, or it is damaged or of another version."""
     try:
         return read_struct(path, kind)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError):
         return None
 
 

@@ -50,6 +50,7 @@ from kernels_bench_tools.results.effects import Breakdown, EffectRow, breakdown_
 from kernels_bench_tools.run.build import build
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.run.options import DEFAULT_PROCESSES, BuildOptions
+from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.hiding import visible
 from kernels_bench_tools.text.names import is_file_name
 from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval
@@ -190,8 +191,8 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
     # On the Hub every model's file has this name.
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     try:
-        config = msgspec.json.decode(read_file(path), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        config = parse_json(read_file(path), dict[str, object])
+    except (OSError, msgspec.MsgspecError) as error:
         what = f"cannot be read ({getattr(error, 'strerror', error)})"
         raise ModelError(where, what, "A config.json of the Hub, or a model that kbt knows") from error
     shapes = config_for(framework, config, where)

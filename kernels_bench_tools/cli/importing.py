@@ -45,8 +45,9 @@ from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.forks import Forker, can_fork
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
+from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.hiding import visible
-from kernels_bench_tools.text.names import slugify
+from kernels_bench_tools.text.names import is_unicode, slugify
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
@@ -61,6 +62,7 @@ _NOTES = {Flag.ZEROS_PASS, Flag.CONSTANT_OUTPUT, Flag.NO_NEGATIVE}
 """Of a problem, which its author should know."""
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel")
 _LEVEL = re.compile(r"level_?(\d+)/")
+_LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
 _Output = Annotated[Path | None, typer.Option("--output", "-o")]
 _Processes = Annotated[
@@ -146,6 +148,8 @@ def import_hf(
         card (FOLDER): Write the charts of the kernel's card, such as benches_light_latency.svg.
     """
     files = sorted(path.glob("benchmarks/benchmark*.py")) if path.is_dir() else [path]
+    if wrong := [file for file in files if not is_unicode(str(file.resolve()))]:
+        raise ProjectError(str(wrong[0]), "its path is not UTF-8", "", "Rename it")
     if not files or not files[0].is_file():
         raise ProjectError(str(path), "has no benchmarks/benchmark*.py", "A kernel's folder, or such a file")
     chosen = kernel or str(files[0].resolve().parents[1])
@@ -211,20 +215,23 @@ def _find_traces(folder: Path, only: Sequence[str]) -> tuple[list[ProblemRequest
     broken: list[_Measured] = []
 
     def fails(name: str, implementation: str, status: Status, reason: str) -> None:
-        request = ProblemRequest(name=name, reference="", implementation=implementation)
-        broken.append(_Measured(request, [whole_record(implementation, status, reason, current_device())]))
+        broken.append(_failed(name, implementation, reason, status))
 
     def read(pattern: str, kind: type[_Decoded]) -> Iterator[tuple[Path, _Decoded]]:
         """Yield what is in files, or in their lines."""
         for path in sorted(folder.glob(pattern)):
-            texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
+            name, texts = str(path.relative_to(folder)), [b""]
+            try:
+                texts = read_file(path).splitlines() if path.suffix == ".jsonl" else [read_file(path)]
+            except OSError as error:
+                fails(name, path.stem, Status.INVALID, f"cannot be read ({error.strerror})")
             for number, text in enumerate(texts, start=1):
                 try:
                     if text.strip():
-                        yield path, msgspec.json.decode(text, type=kind)
+                        yield path, parse_json(text, kind)
                 except msgspec.MsgspecError as error:
                     line = f":{number}" if len(texts) > 1 else ""
-                    fails(f"{path.relative_to(folder)}{line}", path.stem, Status.INVALID, str(error))
+                    fails(f"{name}{line}", path.stem, Status.INVALID, str(error))
 
     definitions = {
         definition.name: (path, definition) for path, definition in read("definitions/**/*.json", Definition)
@@ -294,9 +301,12 @@ def _measure_all(
 ) -> list[_Measured]:
     """Measure what has no finished records of the same code in ``output``; everything if ``rerun``."""
     measured, stored = [], 0
-    digests = list(map(_code_digest, requests))  # before a candidate could change a file of another one
+    digests = [_digest_or_reason(request) for request in requests]  # before one could change files of others
     with closing(_Runner(timeout, processes)) as measuring:
-        for number, (request, digest) in enumerate(zip(requests, digests, strict=True), start=1):
+        for number, (request, (digest, reason)) in enumerate(zip(requests, digests, strict=True), start=1):
+            if reason:
+                measured.append(_failed(request.name, request.implementation, reason))
+                continue
             path = output / request.implementation / f"{request.name}.jsonl"
             origin = Provenance(code_digest=digest, environment="current")
             records = read_records(path, on_problem=ignore) if path.is_file() else []
@@ -322,6 +332,30 @@ def _measure_all(
     return measured
 
 
+def _failed(name: str, implementation: str, reason: str, status: Status = Status.INVALID) -> _Measured:
+    """Return the failure of what cannot be measured; its names may have any bytes."""
+    name, implementation = (
+        os.fsencode(text).decode(errors="backslashreplace") for text in (name, implementation)
+    )
+    request = ProblemRequest(name=name, reference="", implementation=implementation)
+    return _Measured(request, [whole_record(implementation, status, reason, current_device())])
+
+
+def _digest_or_reason(request: ProblemRequest) -> tuple[str, str]:
+    """Return the digest of a request's code; or an empty one, and why it cannot be measured."""
+    texts = (request.name, request.implementation, request.reference, request.candidate, request.root)
+    if not all(map(is_unicode, texts)):
+        return "", "its path is not UTF-8"
+    if any(
+        len(part.encode()) > _LONGEST_NAME for part in f"{request.name}/{request.implementation}".split("/")
+    ):
+        return "", f"its name has more than {_LONGEST_NAME} bytes"
+    try:
+        return _code_digest(request), ""
+    except OSError as error:
+        return "", f"{Path(error.filename).name} cannot be read ({error.strerror})"
+
+
 def _code_digest(request: ProblemRequest) -> str:
     files = filter(None, (request.reference, request.candidate))
     texts = [read_file(Path(file)).decode(errors="replace") for file in files]
@@ -332,7 +366,12 @@ def _code_digest(request: ProblemRequest) -> str:
 def _find_pairs(folder: Path, candidates: Path | None) -> list[ProblemRequest]:
     """Return each candidate with each problem; ``ProjectError`` if there are none."""
     paths = sorted(folder.rglob("*.py"), key=_natural)
-    texts = {path: read_file(path).decode(errors="replace") for path in paths}
+    texts = {}
+    for path in paths:
+        try:
+            texts[path] = read_file(path).decode(errors="replace")
+        except OSError as error:
+            note(f"{path}: cannot be read ({error.strerror}), and is left out")
     problems = {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path, text in texts.items()

@@ -30,6 +30,7 @@ from kernels_bench_tools.notebooks.upgrade import today, with_date, with_harness
 from kernels_bench_tools.own_folders import make_folder
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.records.settings import OPERATORS, is_root, operator_modules
+from kernels_bench_tools.text.foreign import parse_toml
 from kernels_bench_tools.text.names import title_from_name
 from kernels_bench_tools.text.words import did_you_mean
 
@@ -314,8 +315,8 @@ harness = {project.harness.setting()}
 """
     text, after = _read(path), {}
     try:
-        tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        parse_toml(text)
+    except ValueError as error:
         raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from None
     with suppress(tomllib.TOMLDecodeError):
         after = tomllib.loads(_appended(text, settings))

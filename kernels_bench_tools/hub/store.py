@@ -19,6 +19,7 @@ from kernels_bench_tools.file_io import file_digest, read_file, read_struct, wri
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.records.hub import SOURCE_BUILD_FILE, SourceBuild
+from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.words import abbreviated
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def read_source_build(build: LocalKernel) -> SourceBuild | None:
 def _read_answers(repo: str) -> list[Answer]:
     """Return the Hub's earlier answers for a kernel; a damaged file counts as none, since the Hub can be asked again."""
     try:
-        return msgspec.json.decode(read_file(_kernel_folder(repo) / ANSWERS), type=list[Answer])
+        return parse_json(read_file(_kernel_folder(repo) / ANSWERS), list[Answer])
     except (OSError, msgspec.DecodeError):
         return []
 

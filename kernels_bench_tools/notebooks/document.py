@@ -23,6 +23,7 @@ from kernels_bench_tools.notebooks.imports import imported_cells
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.records.notebook import FrontMatter, is_implementation, operator_of
 from kernels_bench_tools.report.paths import replaced_page
+from kernels_bench_tools.text.foreign import LONGEST
 from kernels_bench_tools.text.names import is_unicode
 
 _LONGEST_NAME = 200  # bytes, to which endings can be added
@@ -154,7 +155,10 @@ def _read(project: Project, path: Path, name: str, problems: list[NotebookError]
     data = b""
     try:
         data = project.variants[name] if name in project.variants else read_file(path)
-        return data, data.decode("utf-8-sig").replace("\r\n", "\n")
+        if len(data) <= LONGEST:
+            return data, data.decode("utf-8-sig").replace("\r\n", "\n")
+        what = f"has {len(data):,} bytes, so its page would not be made in a reasonable time"
+        problems.append(NotebookError(name, what, f"At most {LONGEST:,}", "Split it"))
     except OSError as error:
         problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
     except UnicodeDecodeError as error:

@@ -16,6 +16,7 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.records.device import Device
 from kernels_bench_tools.records.notebook import FrontMatter
 from kernels_bench_tools.records.record import Status
+from kernels_bench_tools.text.foreign import check_values
 from kernels_bench_tools.text.words import did_you_mean
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
@@ -39,6 +40,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KEY = re.compile(r"[\"']?([\w-]+)[\"']?\s*:(\s|$)")
 _LONGEST = 100_000
 _DEEPEST = 20
+_MOST_EVENTS = 2000
+_LONG_NUMBER = re.compile(r"[-+.]?\d[\w:.+-]{99}")
+"""What YAML may read as a number, also of base 60, in a time that is quadratic in its length."""
 _EXAMPLE = "Lines like `title: Triton`"
 _EXPECTED = {
     str: "Text",
@@ -108,7 +112,7 @@ def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dic
         raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
             at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
             if isinstance(event, yaml.AliasEvent):
                 what = "the front matter has an alias"
@@ -116,8 +120,14 @@ def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dic
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _DEEPEST:
                 raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
+            if number > _MOST_EVENTS:
+                raise NotebookError(at, f"the front matter has more than {_MOST_EVENTS // 2} keys", _EXAMPLE)
+            is_scalar = isinstance(event, yaml.ScalarEvent)  # a number unless it is quoted
+            if is_scalar and (event.tag or event.implicit[0]) and _LONG_NUMBER.match(event.value):
+                raise NotebookError(at, "the front matter has a number of over 100 digits", _EXAMPLE)
         notes += _repeated_keys(yaml.compose(text, Loader=_LOADER))
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
+        check_values(data)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = f"the front matter is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"

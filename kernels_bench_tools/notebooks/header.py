@@ -6,12 +6,12 @@ import copy
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels_bench_tools.text.foreign import parse_toml
 from kernels_bench_tools.text.words import did_you_mean, words
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)
 
 
 PACKAGE = "kernels-bench-tools"
+_MOST_VALUES = 1000
 OLDEST_PYTHON = (3, 10)
 OLD_PYTHON = "Cells need Python 3.10 or later"
 _LATER = [f"3.{minor}.{patch}" for minor in range(OLDEST_PYTHON[1], 30) for patch in range(40)]
@@ -56,7 +57,7 @@ def read_header(code: str) -> dict[str, Any] | None:
         raise ValueError("there are two `# /// script` headers; only one is allowed")
     try:
         return copy.deepcopy(parse_content(blocks[0]["content"]))
-    except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
+    except ValueError as error:
         # Lines are those of the code, and columns after the `# ` of each line.
         first = code.count("\n", 0, blocks[0].start("content"))
         said = _PLACE.sub(lambda at: f"at line {int(at[1]) + first}, column {int(at[2]) + 2}", str(error))
@@ -66,7 +67,7 @@ def read_header(code: str) -> dict[str, Any] | None:
 @lru_cache(256)
 def parse_content(content: str) -> dict[str, Any]:
     """Return the table in the content of a header, which must not be changed; a ``ValueError`` if it is not TOML."""
-    return tomllib.loads("\n".join(line[2:] for line in content.splitlines()))
+    return parse_toml("\n".join(line[2:] for line in content.splitlines()), _MOST_VALUES)
 
 
 def split_header(code: str) -> tuple[str, str]:

@@ -195,7 +195,7 @@ def _verified(content: str, expected: dict[str, Any]) -> str | None:
 
     try:
         return content if pruned(parse_content(content)) == pruned(expected) else None
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return None
 
 

@@ -100,7 +100,7 @@ def read_selfchecks(root: Path) -> SelfChecks:
             continue
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             what = f"is not a self-check: {error}"
         problems.append(ProjectError(f"{FOLDER}/{file.name}", what, "A file that `kbt selfcheck` wrote"))
     checks.sort(key=lambda check: (check.device.kind == "cpu", check.device.slug))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
+from kernels_bench_tools.text.foreign import parse_toml
 
 OPERATORS = "operators"
 """Folder of a project's own operators, unless ``[tool.kbt]`` names another."""
@@ -40,10 +40,10 @@ def is_root(folder: Path) -> bool:
 def _read_settings(path: Path) -> dict[str, Any] | None:
     """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
     try:
-        data = tomllib.loads(read_file(path).decode())
+        data = parse_toml(read_file(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:  # also for excessive numbers and nesting
+    except (OSError, ValueError) as error:
         raise ProjectError(
             str(path), f"cannot be read: {getattr(error, 'strerror', error)}", "A TOML file"
         ) from error

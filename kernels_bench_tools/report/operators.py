@@ -376,7 +376,7 @@ def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[S
             return read_struct(file, Summary), ""
         except OSError as error:
             return None, f"summary.json cannot be read: {error.strerror}"
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             return None, f"summary.json is not a summary: {error}"
     failed = next((cell for cell in cells if cell.status is not None and not cell.status.ran), None)
     if failed is not None:

@@ -147,3 +147,23 @@ def test_what_is_killed_broken_or_changed_costs_itself_only(tmp_path: Path) -> N
     assert "no_such_package" in results[-1]["reason"]
     assert [row["correct"] for row in changed[:2]] == [True, False]
     assert records.stat().st_mtime_ns == first
+
+
+def test_a_file_that_cannot_be_read_or_named_costs_itself_only(tmp_path: Path) -> None:
+    write_problems(tmp_path / "problems", range(1))
+    write_candidates(tmp_path / "mine", range(1))
+    problem = (tmp_path / "problems" / f"{problem_name(0)}.py").read_bytes()
+    folder = os.fsencode(tmp_path / "problems")
+    for name in (b"\xff.py", b"x" * 250 + b".py"):
+        for place in (folder, os.fsencode(tmp_path / "mine")):
+            Path(os.fsdecode(place + b"/" + name)).write_bytes(problem)
+    (tmp_path / "problems/fifo.py").mkdir()
+    (tmp_path / "problems/2_folder.py").write_bytes(problem)
+    (tmp_path / "mine/2_folder.py").mkdir()
+    os.mkfifo(tmp_path / "problems/3_fifo.py")
+
+    rows = {row["problem"]: row for row in _import(tmp_path, "--candidates", "mine")["results"]}
+
+    assert rows.pop(problem_name(0))["status"] in {"ok", "disturbed"}
+    assert {row["status"] for row in rows.values()} == {"invalid"}
+    assert {*rows} == {"\\xff", "x" * 250}

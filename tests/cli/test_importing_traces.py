@@ -1,6 +1,7 @@
 """``kbt import trace``: sets of flashinfer-trace."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,14 @@ def test_each_solution_gets_the_trace_that_it_deserves_and_what_cannot_be_loaded
     _write(traces / "solutions/b.json", _solution("in_cuda", "", language="cuda"))
     _write(traces / "solutions/c.json", _solution("../outside", FILLS))
     _write(traces / "solutions/broken.json", "{")
+    _write(traces / "solutions/deep.json", '{"a": ' + "[" * 100_000)
+    (traces / "solutions/byte.json").write_bytes(b'{"name": "\xff"}')
+    (traces / "workloads/bad.jsonl").write_bytes(b"\xff\n" + b"[" * 100_000)
+    Path(os.fsdecode(os.fsencode(traces / "solutions") + b"/\xff.json")).write_text(
+        json.dumps(_solution("ours", FILLS))
+    )
+    (traces / "solutions/a_folder.json").mkdir()
+    _write(traces / "solutions/long.json", _solution("x" * 300, FILLS))
     _write(traces / "solutions/d.json", {**_solution("of_nothing", FILLS), "definition": "none"})
 
     rows = _import(traces.parent)
@@ -117,5 +126,8 @@ def test_each_solution_gets_the_trace_that_it_deserves_and_what_cannot_be_loaded
     assert "own words" in found["raises"]["evaluation"]["log"]
     assert (rows["in_cuda"]["status"], rows["broken"]["status"]) == ("unsupported", "invalid")
     assert (rows["../outside"]["status"], rows["of_nothing"]["status"]) == ("invalid", "invalid")
+    for name in ("deep", "byte", "bad", "ours", "a_folder", "x" * 300):
+        assert rows[name]["status"] == "invalid"
+    assert "nested too deeply" in rows["deep"]["reason"]
     assert found.keys() <= SOLUTIONS.keys()
     assert rows["fills"]["correct"]

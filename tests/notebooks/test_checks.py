@@ -56,6 +56,31 @@ def header(*lines):
             "n.md: has more than 100 commented-out cells",
             id="commented",
         ),
+        *(
+            pytest.param(f"---\n{lines}\n---\n", f"n.md:2: the front matter has {what}", id=f"yaml-{name}")
+            for name, lines, what in (
+                ("hexadecimal", f"title: 0x{'1' * 5_000}", "a number of over 100 digits"),
+                ("base-60", f"title: !!int '{'1:' * 40_000}1'", "a number of over 100 digits"),
+                ("keys", f"requires: [{'a, ' * 8_000}]", "more than 1000 keys"),
+            )
+        ),
+        *(
+            pytest.param(
+                fence("id=a", header(line)), f"its header is not valid TOML: {what}", id=f"toml-{name}"
+            )
+            for name, line, what in (
+                (
+                    "one-key",
+                    f"{'.'.join('a' * 8_000)} = 1",
+                    "a key has more than 50 parts (at line 3, column 3)",
+                ),
+                ("quoted", f"""[{'"a" . ' * 8_000}b]""", "a key has more than 50 parts"),
+                ("keys", f"a = [{'1, ' * 8_000}]", "it has more than 1,000 values"),
+                ("hexadecimal", f"requires-python = 0x{'1' * 5_000}", "a number has more than 64 bits"),
+                ("deep", f"a = {'[' * 100}{']' * 100}", "it is nested too deeply"),
+            )
+        ),
+        pytest.param("words words\n" * 100_000, "n.md: has 1,200,000 bytes", id="prose"),
         ("---\ntitle: [x\n---\n", "n.md:3: the front matter is not valid YAML"),
         ("---\n- a\n---\n", "n.md:2: the front matter is a list"),
         ("---\ntitle: x\nplatfroms: [linux]\n---\n", "Did you mean 'platforms'?"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from kernels_bench_tools.records.settings import OPERATORS, operator_modules, op
 from kernels_bench_tools.run.cache.store import FORMAT, Entry
 from kernels_bench_tools.run.environment.base import local_sources
 from kernels_bench_tools.run.environment.variables import number_variables
+from kernels_bench_tools.text.foreign import parse_toml
 from kernels_bench_tools.text.words import words
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
@@ -268,8 +268,8 @@ def module_digest(path: Path, data: bytes | None = None) -> str:
 def _requirements(project: Path, extras: Sequence[str]) -> bytes:
     """Return the parts of a ``pyproject.toml`` that affect which packages a cell gets."""
     try:
-        data = tomllib.loads(read_file(project).decode())
-    except (OSError, ValueError, RecursionError):
+        data = parse_toml(read_file(project))
+    except (OSError, ValueError):
         return b""
     about = data.get("project", {})
     optional = about.get("optional-dependencies", {})
