@@ -81,7 +81,7 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True, below:
 
 def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
-    _remove_unfinished(path)
+    remove_unfinished(path)
     same = not path.is_symlink() and path.is_file() and path.stat().st_size == len(data)
     if not same or not os.access(path, os.R_OK) or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     A link is replaced, not followed: a cloned repository may contain anything in place of a file.
     """
     target = path.absolute()
-    _remove_unfinished(target)
+    remove_unfinished(target)
     # Not the whole name, to which nothing might be added.
     temporary = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
     try:
@@ -121,7 +121,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
         raise
 
 
-def _remove_unfinished(target: Path) -> None:
+def remove_unfinished(target: Path) -> None:
     """Remove what killed calls of :func:`write_atomically` left; a file that is being written is locked."""
     for left in target.parent.glob(f".{glob.escape(target.name[:50])}.{'[0-9a-f]' * 32}"):
         with suppress(OSError):

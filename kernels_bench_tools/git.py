@@ -7,8 +7,10 @@ contents, and transports for missing objects.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -84,11 +86,17 @@ class Repository:
         )
         return name.decode().strip()
 
-    def changed_files(self, commit: str) -> set[Path]:
-        """Return the files that differ from ``commit``, are gone, or are new and not ignored."""
+    def changed_files(self, commit: str, folder: Path) -> set[Path]:
+        """Return the files that differ from ``commit``, are gone, or are new and not ignored; ``folder`` is a temporary one."""
+        # A copy, since `git diff` writes what it finds out about files into the index; without that, it takes files for
+        # changed whose time has changed.
+        own = Path(os.fsdecode(self._git("rev-parse", "--git-path", "index")).removesuffix("\n"))
+        with suppress(FileNotFoundError):
+            shutil.copyfile(self._folder / own, folder / "index")
+        copy = str(folder / "index")
         plain = ("--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z")
         new = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
-        listed = self._git("diff", *plain, commit, "--") + self._git(*new)
+        listed = self._git("diff", *plain, commit, "--", GIT_INDEX_FILE=copy) + self._git(*new)
         return {self.top / os.fsdecode(name) for name in listed.split(b"\0") if name}
 
     def check_out(self, commit: str, folder: Path) -> None:

@@ -97,9 +97,12 @@ def opened(path: str | Path, flags: int, folder: int | None = None) -> Iterator[
 
 
 @contextmanager
-def temporary_folder(parent: Path | None = None, prefix: str = "kbt-") -> Iterator[Path]:
-    """Make a folder for temporary files, and remove it at the end as far as that is possible."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder for temporary files, and remove it at the end as far as that is possible.
+
+    ``parent`` is the folder of a reaper, which removes what a killed process leaves.
+    """
+    path = Path(tempfile.mkdtemp(dir=parent)).resolve()
     try:
         yield path
     finally:

@@ -105,4 +105,18 @@ def test_the_commits_of_a_repository_are_read_whatever_it_sets_and_they_say(tmp_
 
     (found,) = Repository(tmp_path).log("a")
     assert found[:3] == (name, 0, "all to https://***@h/a caf\\udce9")
-    assert tmp_path / "commit" in Repository(tmp_path).changed_files("HEAD")
+    assert tmp_path / "commit" in Repository(tmp_path).changed_files("HEAD", tmp_path / ".git/refs")
+
+
+def test_comparing_files_does_not_write_the_index(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "file").write_text("text\n")
+    commit_all(tmp_path)
+    os.utime(tmp_path / "file", (1, 1))
+    index = tmp_path / ".git/index"
+    (temporary := tmp_path / ".git/temporary").mkdir()
+    before = index.read_bytes(), index.stat().st_ino
+
+    assert Repository(tmp_path).changed_files("HEAD", temporary) == set()
+    assert Checkout(tmp_path).dirty is False
+    assert (index.read_bytes(), index.stat().st_ino) == before

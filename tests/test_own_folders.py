@@ -41,6 +41,7 @@ FOLLOW = {
 
 WRITE = {
     "file_io.py": "write_atomically: a new file",
+    "git.py": "a temporary folder",
     "cli/__init__.py": "stdout and stderr",
     "cluster/shipment.py": "an archive in memory",
     "hub/build/__main__.py": "the lock and the log, after clear_file, and a folder that was just made",

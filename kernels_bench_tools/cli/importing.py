@@ -44,6 +44,7 @@ from kernels_bench_tools.results.imported import compare_problem, hf_payload, sa
 from kernels_bench_tools.results.summary import ComparedPoint
 from kernels_bench_tools.run.logs import Logs, public
 from kernels_bench_tools.run.process.forks import Forker, can_fork
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.hiding import visible
@@ -281,7 +282,7 @@ def _refusal(
 
 def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
     """Return the workloads of a file, which another process imports; ``ProjectError`` if that fails or there are none."""
-    with temporary_folder(prefix="kbt-import-") as folder:
+    with temporary_folder(reaper().folder) as folder:
         names_file = str(folder / "names")
         request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel, output=names_file)
         with closing(_Runner(timeout)) as measuring:
@@ -442,7 +443,7 @@ def _natural(path: Path) -> tuple[int, str]:
 def _measure(request: ProblemRequest, origin: Provenance, processes: int, measuring: _Runner) -> list[Record]:
     """Return the records of the processes of a candidate, also that of a failure."""
     records: list[Record] = []
-    with temporary_folder(prefix="kbt-import-") as folder:
+    with temporary_folder(reaper().folder) as folder:
         for process in range(processes):
             context = CellContext(process=process, processes=processes, origin=origin, problem=request)
             made, status, reason = measuring.judged(folder, context)
@@ -477,7 +478,7 @@ class _Runner:
         """Return the records of a process, which another one judges, its status, and the reason if it has failed."""
         device = "cpu" if self._on_cpu else "cuda"
         if self._judge is None:
-            own = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
+            own = self._stack.enter_context(temporary_folder(reaper().folder))
             self._judge = Judge(PYTHON, import_paths(), self._variables, own, device)
             self._stack.callback(self._judge.close)
         assert context.problem
@@ -505,7 +506,7 @@ class _Runner:
         )
         variables = {**self._variables, CONTEXT_VARIABLE: str(folder / "context.json")}
         if self._forks and (self._forker is None or self._forker.is_spent):
-            empty = self._stack.enter_context(temporary_folder(prefix="kbt-import-"))
+            empty = self._stack.enter_context(temporary_folder(reaper().folder))
             self._forker = Forker(python_command(*STARTER), self._variables, empty)
             self._stack.callback(self._forker.close)
         start = Start(

@@ -21,7 +21,14 @@ import typer
 import kernels_bench_tools
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable, read_file, real_path, update_file, write_atomically
+from kernels_bench_tools.file_io import (
+    check_writable,
+    read_file,
+    real_path,
+    remove_unfinished,
+    update_file,
+    write_atomically,
+)
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.harness import Harness
 from kernels_bench_tools.notebooks.header import PACKAGE
@@ -125,6 +132,8 @@ def new_operator(name: Annotated[str, typer.Argument()]) -> None:
     }
     files = _new_files(project, {path: _filled(starter, **values) for path, starter in starters.items()})
     places = [project.root / path for path in (name, f"{project.operators}/{name}", module)]
+    for file in files:
+        remove_unfinished(file)
     present = [file for place in places for file in (place, *place.rglob("*")) if file.is_file()]
     # A killed command has written a part.
     if len(present) == len(files) or {*present} - files.keys() or _others(files):

@@ -18,6 +18,7 @@ from kernels_bench_tools.own_folders import output_folder, temporary_folder
 from kernels_bench_tools.own_process import run_module
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.records.selfcheck import FOLDER, SelfCheck
+from kernels_bench_tools.run.process.reaper import reaper
 
 MODULE = "kernels_bench_tools.selfcheck"
 QUICK_PROCESSES, PROCESSES = 3, 10
@@ -56,7 +57,7 @@ def selfcheck(
     commit = Checkout(project.root).commit
     if processes is None:
         processes = QUICK_PROCESSES if quick else PROCESSES
-    with temporary_folder() as folder:
+    with temporary_folder(reaper().folder) as folder:
         answer = folder / "selfcheck.json"
         run_module("selfcheck", MODULE, str(answer), ncu, str(processes), *(["quick"] if quick else []))
         result = read_struct(answer, SelfCheck)

@@ -112,7 +112,7 @@ def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dic
         raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
     depth = 0
     try:
-        for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        for number, event in enumerate[Any](yaml.parse(text, Loader=_LOADER)):
             at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
             if isinstance(event, yaml.AliasEvent):
                 what = "the front matter has an alias"
@@ -122,8 +122,8 @@ def _load(where: str, block: Sequence[str], notes: list[tuple[int, str]]) -> dic
                 raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
             if number > _MOST_EVENTS:
                 raise NotebookError(at, f"the front matter has more than {_MOST_EVENTS // 2} keys", _EXAMPLE)
-            is_scalar = isinstance(event, yaml.ScalarEvent)  # a number unless it is quoted
-            if is_scalar and (event.tag or event.implicit[0]) and _LONG_NUMBER.match(event.value):
+            plain = isinstance(event, yaml.ScalarEvent) and (event.tag or event.implicit[0])
+            if plain and _LONG_NUMBER.match(event.value):
                 raise NotebookError(at, "the front matter has a number of over 100 digits", _EXAMPLE)
         notes += _repeated_keys(yaml.compose(text, Loader=_LOADER))
         data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones

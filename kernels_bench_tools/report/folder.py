@@ -192,7 +192,9 @@ class OutputFolder:
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
         manifest = find_struct(self.root / MANIFEST, Manifest)
         if manifest is None and not any(os.path.lexists(self.root / name) for name in (MANIFEST, UNFINISHED)):
-            names = {path.name for path in self.root.glob("*")} - _KEPT
+            # Empty folders are nobody's: the files of a site may have been deleted without them.
+            there = (path for path in self.root.glob("*") if not _is_folder(path) or any(_files(path)))
+            names = {path.name for path in there} - _KEPT
             foreign = sorted(name for name in names if not name.startswith(f".{_IGNORED}."))
             if foreign and find_struct(self.root / REPORT, Report) is None:
                 raise ProjectError(

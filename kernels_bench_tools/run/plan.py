@@ -23,6 +23,7 @@ from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints, with
 from kernels_bench_tools.run.cache.store import CellCache, Entry
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.options import BuildOptions
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.text.tables import grouped
 
 ORDER = "needs"
@@ -140,15 +141,15 @@ def find_affected(
     survey, cells = survey_targets(project, targets)
     repository = Repository(project.root)
     commit = repository.resolve(revision)
-    files = repository.changed_files(commit)
-    if not files:
-        return []
     identity, package = find_environment(environment).identity(), PACKAGE_FOLDER.parent
 
     def fingerprints(project: Project, graph: Graph, package: Path) -> Fingerprints:
         return Fingerprints(project, graph, current_device(), identity, package=package)
 
-    with temporary_folder() as folder:
+    with temporary_folder(reaper().folder) as folder:
+        files = repository.changed_files(commit, folder)
+        if not files:
+            return []
         earlier = folder / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)

@@ -131,13 +131,19 @@ def test_what_is_killed_broken_or_changed_costs_itself_only(tmp_path: Path) -> N
     broken.write_text(broken.read_text().replace("import torch", "import no_such_package", 1))
     arguments = ["import", "kernelbench", "problems", "--candidates", "mine", "--json"]
     command = [PYTHON, "-m", "kernels_bench_tools", *arguments]
+    (temporary := tmp_path.parent / "t").mkdir()  # a short path, for sockets
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as process:
         records = tmp_path / "kernelbench" / "mine" / f"{problem_name(0)}.jsonl"
         assert wait_until(records.exists, 300)
         process.send_signal(signal.SIGKILL)
     first = records.stat().st_mtime_ns
+    assert wait_until(lambda: not any(temporary.iterdir()))
 
     results = _import(tmp_path, "--candidates", "mine")["results"]
     write_candidates(tmp_path / "mine", range(1, 2), "        return {formula} + 1.0")

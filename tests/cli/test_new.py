@@ -15,6 +15,8 @@ def test_a_new_operator_is_one_module_and_one_folder(bare: Path) -> None:
     (bare / "pyproject.toml").write_text("[tool.kbt]\noperators = 'src/lib/ops'\n")
     before = contents(bare)
 
+    (bare / "gather/impls").mkdir(parents=True)  # as a killed command leaves them
+    (bare / f"gather/impls/.torch_gather.md.{'0' * 32}").write_text("---\n")
     made = run_kbt(bare, "new", "operator", "gather")
     mine = run_kbt(bare, "new", "implementation", "gather/mine")
     listed = json.loads(run_kbt(bare, "list", "gather", "--json").stdout)["implementations"]

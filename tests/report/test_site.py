@@ -83,6 +83,14 @@ def test_a_folder_that_a_killed_build_began_is_that_of_the_site(sample):
     assert sample.publish().written
 
 
+def test_folders_of_a_site_whose_files_were_deleted_are_in_no_way(sample):
+    sample.publish()
+    for path in [*sample.site.rglob("*")]:
+        if path.is_file():
+            path.unlink()
+    assert sample.publish().written
+
+
 def test_pages_state_why_there_is_no_summary(sample, read_page, find_flaws):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
