@@ -49,7 +49,7 @@ def _read(
     sustained: bool = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0)] = 0,
     processes: Annotated[int, typer.Option(min=0)] = 0,
-    cluster: str = "",
+    cluster: str | None = None,
     memory_limit: str = "",
     pass_env: list[str] | None = None,
 ) -> BuildOptions:

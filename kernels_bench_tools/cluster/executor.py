@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -21,6 +21,7 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from kernels_bench_tools.cluster.shipment import (
+    CODE,
     DEVICE,
     Shipment,
     WorkerInfo,
@@ -92,7 +93,8 @@ class ClusterExecutor:
                 what = f"cannot run cells ({type(info).__name__}: {info})"
                 hint = "Start it with this version of kernels-bench-tools"
                 raise ProjectError(f"worker {worker}", what, "", hint)
-            info.check(infos[0], f"worker {worker}")
+            # What a worker returns is stored under this process's key.
+            info.check(replace(infos[0], code=CODE), f"worker {worker}")
         return infos
 
     def prepare(self, *_: object, **__: object) -> dict[CellName, Prepared]:
@@ -233,5 +235,5 @@ def _connect(address: str) -> Any:
             f"cluster {address}",
             f"no scheduler answers ({said[0].rstrip('.')})",
             "the address of a Dask scheduler, such as tcp://host:8786",
-            "`dask scheduler` starts one and prints its address",
+            "`dask scheduler` starts one and prints its address; CONTRIBUTING.md shows how",
         ) from None

@@ -71,8 +71,8 @@ class WorkerInfo:
             hint = f"Start it with `--resources {DEVICE}=1`"
             raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
         if self.code != other.code:
-            what, hint = "has another version of kernels-bench-tools", "Update it there, and start it again"
-            raise ProjectError(where, what, "the same code on all workers", hint)
+            what, hint = "has other code of kernels-bench-tools", "Update it there, and start it again"
+            raise ProjectError(where, what, "the same code here and on all workers", hint)
         if self.device != other.device:
             has, too = (f"{info.device.name} {info.device.driver}".strip() for info in (self, other))
             raise ProjectError(

@@ -5,8 +5,10 @@ import json
 import logging
 import multiprocessing.spawn
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from contextlib import contextmanager
@@ -16,10 +18,11 @@ import psutil
 import pytest
 from distributed import Client
 from msgspec.structs import replace
-from projects import PYTHON, contents, survivors, wait_until
+from projects import PYTHON, assert_one_line, contents, run_kbt, survivors, wait_until
 from workspace import MEASURED, MEASURING, make_wheel
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.records.build import CellRun
 from kernels_bench_tools.report.site import publish
 
@@ -352,6 +355,55 @@ def test_an_unreachable_scheduler_is_an_error_within_ten_seconds(workspace, addr
     with pytest.raises(ProjectError, match=r"cluster \S+: no scheduler answers.*`dask scheduler`"):
         workspace.build(cluster=address)
     assert time.monotonic() - began < 10
+
+
+def listening(process):
+    """Return where a process and its children listen."""
+    tree = [process, *process.children(recursive=True)]
+    return [at.laddr for one in tree for at in one.net_connections() if at.status == psutil.CONN_LISTEN]
+
+
+def test_the_commands_of_the_documentation_listen_on_this_machine_only():
+    text = (PACKAGE_FOLDER.parent / "CONTRIBUTING.md").read_text().replace("\\\n", "")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    started = []
+    try:
+        for name, options in re.findall(r"dask (scheduler|worker) (.*?) &", text):
+            options = [*options.replace("8786", port).split(), *(["--port", port] * (name == "scheduler"))]
+            started.append(start(f"distributed.cli.dask_{name}", *options))
+            process = psutil.Process(started[-1].pid)
+            assert wait_until(lambda process=process: len(listening(process)) >= 2 + len(started) // 2, 60)
+            time.sleep(0.5)  # for what it may open next
+            assert {at.ip for at in listening(process)} == {"127.0.0.1"}
+        assert len(started) == 2
+    finally:
+        for process in started[::-1]:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+
+
+def test_a_worker_with_other_code_of_this_package_is_an_error(workspace, tmp_path):
+    workspace.cell("n.md", "1")
+    copy = tmp_path / "other" / PACKAGE_FOLDER.name
+    shutil.copytree(PACKAGE_FOLDER, copy)
+    with (copy / "stats.py").open("a") as file:
+        file.write("# Other code.\n")
+    with (
+        started_scheduler(tmp_path) as (_, address),
+        started_worker(address, PYTHONPATH=str(copy.parent), PWD=str(tmp_path)),
+        pytest.raises(ProjectError, match=r"worker tcp://.*: has other code.*here and on all workers"),
+    ):
+        workspace.build(cluster=address)
+    assert not any((workspace.root / ".kbt/cache").glob("*/*"))
+
+
+@pytest.mark.parametrize("address", ["", " "])
+def test_an_empty_address_is_a_mistake(workspace, address):
+    workspace.cell("n.md", "1")
+    done = run_kbt(workspace.root, "build", "--cluster", address)
+    assert_one_line(done, "--cluster: is empty. Expected: The address of a Dask scheduler")
+    assert not (workspace.root / "site").exists()
 
 
 def test_workers_with_different_devices_are_an_error(workspace, cluster):

@@ -131,7 +131,7 @@ class Workspace:
         Most tests need no environment of uv's, and one process per cell, since more take longer.
         """
         self.recorder = Recorder()
-        options["executor"] = cluster_executor(options.pop("cluster", ""))
+        options["executor"] = cluster_executor(options.pop("cluster", None))
         chosen = build_options(environment=environment, **{"processes": 1} | options)
         self.run = build(self.project, targets, chosen, self.recorder)
         return self.recorder
