@@ -24,12 +24,13 @@ PYTHON = sys.executable
 CREDENTIAL_NAME = re.compile(
     r"(?!(?:OLD)?PWD$)(?:.*_)?(?:PAT|COOKIE|USERNAME|NETRC|[^_]*(?:TOKEN|KEY(?:ID)?|SECRET|CRED(?:ENTIAL)?|PWD?|JWT|DSN"
     r"|WEBHOOK|(?<!BY)PASS(?:W(?:OR)?D|PHRASE)?|AUTH(?:ORIZATION)?|BEARER))S?(?:_|$)"
-    r"|.*_(?:(?:SAS|BASIC|SESSION(?:ID)?|HEADER|SIG(?:NATURE)?|LOGIN|OTP|HMAC|TICKET|ASSERTION|CONN(?:ECTION)?_?STR(?:ING)?)S?)$",
+    r"|.*_(?:(?:SAS|BASIC|SESSION(?:ID)?|HEADER|SIG(?:NATURE)?|LOGIN|OTP|HMAC|TICKET|ASSERTION|CONN(?:ECTION)?_?STR(?:ING)?)S?)\d*$",
     re.IGNORECASE,
 )
 """A word between ``_`` of a variable's name that is one of these, or ends with one; of the second row, its last word."""
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
 """Also without a scheme: ``user:password@host:3128``."""
+_AUTHORIZATION = re.compile(r"(?:[\w-]+: *)?(?:bearer|basic|token) +\S", re.IGNORECASE)
 _OF_NETWORK = re.compile(r"(HF|HUGGING_?FACE)_.*|.*_PROXY", re.IGNORECASE)
 
 
@@ -87,7 +88,8 @@ def is_credential(name: str, value: str) -> bool:
     """Return whether a variable may be a credential, or have one in it."""
     # What is before "@" in a proxy's address is a name or a password, however it is written.
     of_user = "@" in value and (name.upper().endswith("_PROXY") or _URL_WITH_PASSWORD.search(value))
-    return bool(of_user or has_credentials(value) or CREDENTIAL_NAME.match(name))
+    of_header = _AUTHORIZATION.match(value)
+    return bool(of_user or of_header or has_credentials(value) or CREDENTIAL_NAME.match(name))
 
 
 def import_paths() -> list[str]:

@@ -336,7 +336,7 @@ def _measure_all(
 def _failed(name: str, implementation: str, reason: str, status: Status = Status.INVALID) -> _Measured:
     """Return the failure of what cannot be measured; its names may have any bytes."""
     name, implementation = (
-        os.fsencode(text).decode(errors="backslashreplace") for text in (name, implementation)
+        os.fsencode(it).decode(errors="backslashreplace") for it in (name, implementation)
     )
     request = ProblemRequest(name=name, reference="", implementation=implementation)
     return _Measured(request, [whole_record(implementation, status, reason, current_device())])
@@ -347,9 +347,7 @@ def _digest_or_reason(request: ProblemRequest) -> tuple[str, str]:
     texts = (request.name, request.implementation, request.reference, request.candidate, request.root)
     if not all(map(is_unicode, texts)):
         return "", "its path is not UTF-8"
-    if any(
-        len(part.encode()) > _LONGEST_NAME for part in f"{request.name}/{request.implementation}".split("/")
-    ):
+    if max(len(it.encode()) for it in (*request.name.split("/"), request.implementation)) > _LONGEST_NAME:
         return "", f"its name has more than {_LONGEST_NAME} bytes"
     try:
         return _code_digest(request), ""

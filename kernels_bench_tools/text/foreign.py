@@ -50,15 +50,8 @@ def check_values(data: object, most: int = _MOST_VALUES) -> None:
     for _ in range(_DEEPEST):
         if any(isinstance(value, int) and value.bit_length() > 64 for value in level):
             raise ValueError("a number has more than 64 bits")
-        level = [
-            *chain(
-                *(
-                    value.values() if isinstance(value, dict) else value
-                    for value in level
-                    if isinstance(value, dict | list)
-                )
-            )
-        ]
+        tables = [it.values() if isinstance(it, dict) else it for it in level if isinstance(it, dict | list)]
+        level = [*chain.from_iterable(tables)]
         count += len(level)
         if count > most:
             raise ValueError(f"it has more than {most:,} values")

@@ -100,7 +100,10 @@ def hide_values(values: Iterable[str]) -> None:
     for value in values:
         urls = list(_ADDRESS.finditer(value))
         for url in urls:
-            host, user = re.escape(url["host"]), (url["user"] or "").split(":")
+            host = (
+                re.escape(re.sub(r":\d+$", "", url["host"])) + r"(?::\d+)?"
+            )  # programs leave out a usual port
+            user = (url["user"] or "").split(":")
             _hide({*_SEPARATOR.split(url["rest"])} - _PLAIN, f"{host}{_KEPT}{_SEPARATOR.pattern}")
             parts = {user[0], url["rest"].strip("/"), *_SEPARATOR.split(url["rest"])}
             parts = {part for part in parts if len(part) >= _SHORTEST}

@@ -19,6 +19,7 @@ from kernels_bench_tools.own_process import PACKAGE_FOLDER, import_paths
 from kernels_bench_tools.run.environment.base import find_uv, torch_notice
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.variables import uv_variables
+from kernels_bench_tools.text.hiding import without_private
 from kernels_bench_tools.text.words import words
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
@@ -175,7 +176,7 @@ def test_what_variables_for_uv_have_is_hidden_whatever_it_looks_like(workspace, 
         deadbeefdeadbeef t/horse-battery/wheels %20s%2Fsecret1/x simple/correcthorse whl?sv=1&code=abcdefg short/ab
         0b5e8f3c-11aa-4b6e-9d52-3f1f0a7c2b11 me/-/AbC:dEf packages/whl/hunter2
     """)
-    monkeypatch.setenv("UV_FIND_LINKS", ",".join(f"https://h.example/{path}/" for path in paths))
+    monkeypatch.setenv("UV_FIND_LINKS", ",".join(f"https://h.example:443/{path}/" for path in paths))
     monkeypatch.setenv("UV_INDEX_PRIVATE_PASSWORD", "opensesame")
     monkeypatch.setenv("HTTPS_PROXY", "me:rosebud@127.0.0.1:9")
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -187,7 +188,8 @@ def test_what_variables_for_uv_have_is_hidden_whatever_it_looks_like(workspace, 
     workspace.build(environment="uv")
 
     log = workspace.text(workspace.result("n.md").environment_log)
-    assert "https://h.example/***" in log
+    assert "https://h.example:443/***" in log
+    assert without_private("https://h.example/short/ab/x.whl") == "https://h.example/***/x.whl"
     seen = words(
         "deadbeef horse battery secret1 correcth abcdefg short/ab 0b5e AbC hunter2 opensesame rosebud"
     )

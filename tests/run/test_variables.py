@@ -55,6 +55,7 @@ PUBLIC_INDEXES = words(
     ],
 )
 def test_a_proxy_or_an_address_with_a_password_is_not_passed_on(names, values):
+    assert allowed_variables({"HF_EXTRA": "Bearer abc", "UV_EXTRA": "Authorization: Basic abc"}) == {}
     for name in names:
         assert [value for value in values if allowed_variables({name: value})] == []
     assert [value for value in PUBLIC_INDEXES if not allowed_variables({"UV_INDEX": value})] == []
