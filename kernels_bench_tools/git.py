@@ -1,12 +1,13 @@
 """The git repository that a project is in, which is only read, and the one call of git.
 
-A repository's configuration may name programs, which are switched off: file system monitors, hooks, filters of
-contents, and transports for missing objects.
+A repository's configuration may name programs and files, which are switched off: file system monitors, hooks, filters of
+contents, transports for missing objects, and lists that git would read, such as a FIFO.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ from typing import NamedTuple
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.text.hiding import visible
 
-_SECONDS = 300
+_SECONDS = 10
+_LISTS = r"core\.(attributes|excludes)file"
 _BLOBS = 200
 """Files that are read at once: their bytes are in memory together."""
 
@@ -166,6 +168,9 @@ class Repository:
     ) -> bytes:
         try:
             done = run_git(self._folder, *arguments, given=given, **variables)
+        except subprocess.TimeoutExpired:
+            remedy = "Look in .git for what is no regular file, such as a FIFO in `git config --list --show-origin`"
+            raise ProjectError(str(self._folder), f"git did not end in {_SECONDS} s", "", remedy) from None
         except (OSError, subprocess.SubprocessError) as error:
             raise ProjectError("git", f"cannot be run ({error})", "", "Install git") from None
         if done.returncode:
@@ -183,16 +188,18 @@ def run_git(
     ``given`` is its standard input. ``variables`` are added to the environment.
     """
     fixed = [f"{name}={os.devnull}" for name in ("core.hooksPath", "diff.orderFile")]
-    fixed += ["core.fsmonitor=false", "i18n.logOutputEncoding=UTF-8"]
+    fixed += ["core.fsmonitor=false", "i18n.logOutputEncoding=UTF-8", "log.mailmap=false"]
     command = ["git", "-C", str(folder), *(part for setting in fixed for part in ("-c", setting))]
-    # Filters that the user has set up, such as that of LFS, count in comparisons, but write no files.
+    # The user's own count in comparisons, such as the filter of LFS, but write no files.
     trusted = set() if "checkout-index" in arguments else {"system", "global", "command"}
-    listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
-    reads_content = not {"status", "diff", "checkout-index", "checkout"}.isdisjoint(arguments)
-    listed = _start([*command, *listing], {}).stdout.split(b"\0") if reads_content else []
+    listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", rf"^filter\.|{_LISTS}")
+    listed = _start([*command, *listing], {}).stdout.split(b"\0") if "rev-parse" not in arguments else []
     keys = zip(listed[::2], map(os.fsdecode, listed[1::2]), strict=False)
-    drivers = sorted({key.rpartition(".")[0] for scope, key in keys if os.fsdecode(scope) not in trusted})
+    foreign = {key for scope, key in keys if os.fsdecode(scope) not in trusted}
+    lists = {key for key in foreign if re.fullmatch(_LISTS, key)}
+    drivers = sorted({key.rpartition(".")[0] for key in foreign - lists})
     settings = [(f"{driver}.{name}", "") for driver in drivers for name in ("clean", "smudge", "process")]
+    settings += [(key, "") for key in lists]
     settings += [(f"{driver}.required", "false") for driver in drivers]
     count = os.environ.get("GIT_CONFIG_COUNT", "")  # the user's own, which come first
     first = int(count) if count.isdecimal() else 0

@@ -120,3 +120,40 @@ def test_comparing_files_does_not_write_the_index(tmp_path):
     assert Repository(tmp_path).changed_files("HEAD", temporary) == set()
     assert Checkout(tmp_path).dirty is False
     assert (index.read_bytes(), index.stat().st_ino) == before
+
+
+@pytest.mark.parametrize("named", ["fifo", "/dev/zero"])
+def test_no_file_that_a_repository_names_is_read_but_the_users_lists_are(tmp_path, named, monkeypatch):
+    root, home = tmp_path / "clone", tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    os.mkfifo(root / "fifo")
+    (root / "pyproject.toml").write_text("[tool.kbt]\n")
+    (root / "n.md").write_text("# Page\n\n```python id=a\nprint(1)\n```\n")
+    (root / ".gitignore").write_text("fifo\n")
+    (home / "ignored").write_text("*.mine\n")
+    commit_all(root)
+    (root / "new.mine").touch()
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(home / "config"))
+    git(root, "config", "--global", "core.excludesFile", str(home / "ignored"))
+    monkeypatch.delenv("KBT_COMMIT", raising=False)
+    assert Checkout(root).dirty is False
+    for key in ("core.attributesFile", "core.excludesFile", "mailmap.file"):
+        git(root, "config", key, named if named[0] == "/" else str(root / named))
+
+    for command in (["plan", "--since", "HEAD"], ["compare", "HEAD"]):
+        done = run_kbt(root, *command, timeout=100)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_git_that_waits_for_ever_is_ended_and_the_error_says_where_to_look(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    (tmp_path / "n.md").write_text("# Page\n\n```python id=a\nprint(1)\n```\n")
+    commit_all(tmp_path)
+    os.mkfifo(tmp_path / ".git/more")
+    git(tmp_path, "config", "include.path", "more")
+
+    done = run_kbt(tmp_path, "plan", "--since", "HEAD", timeout=100)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert f"{tmp_path}: git did not end in 10 s. Look in .git" in done.stderr
