@@ -7,12 +7,13 @@ import fcntl
 import glob
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from io import BufferedReader
+from io import BufferedRandom
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +23,10 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.own_folders import clear_file, opened, remove_tree
 from kernels_bench_tools.text.foreign import parse_json
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 _LONGEST = 2 << 30
+_NEW = os.O_WRONLY | os.O_CREAT
+_FLAGS = {"rb": os.O_RDONLY, "wb": _NEW | os.O_TRUNC, "ab": _NEW | os.O_APPEND}
 
 
 _OF_PROGRAMS = {"node_modules", "__pycache__"}
@@ -50,10 +53,20 @@ def walk_files(root: Path, is_skipped: Callable[[Path], bool]) -> Iterator[Path]
 
 def read_file(path: Path | str) -> bytes:
     """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO, or has more than 2 GiB."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > _LONGEST:
             raise OSError(errno.EACCES, "it is larger than 2 GiB", str(path))
         return file.read(size)  # no further: files of /proc have the size 0, and some have no end
+
+
+def file_text(path: Path | str) -> str:
+    return read_file(path).decode(errors="replace")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a regular file of any size in place of whatever is there."""
+    with open_regular(source) as file, open_regular(target, "wb") as copy:
+        shutil.copyfileobj(file, copy)
 
 
 def read_struct(path: Path, kind: type[T]) -> T:
@@ -82,10 +95,11 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True, below:
 def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
     remove_unfinished(path)
-    same = not path.is_symlink() and path.is_file() and path.stat().st_size == len(data)
-    if not same or not os.access(path, os.R_OK) or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data, sync=sync)
+    with suppress(OSError):
+        if not path.is_symlink() and path.stat().st_size == len(data) and read_file(path) == data:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data, sync=sync)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -125,8 +139,8 @@ def remove_unfinished(target: Path) -> None:
     """Remove what killed calls of :func:`write_atomically` left; a file that is being written is locked."""
     for left in target.parent.glob(f".{glob.escape(target.name[:50])}.{'[0-9a-f]' * 32}"):
         with suppress(OSError):
-            clear_file(left)  # opening a FIFO would block
-            with left.open("rb") as file:
+            clear_file(left)
+            with open_regular(left) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left.unlink()
 
@@ -154,12 +168,23 @@ def check_writable(folder: Path) -> None:
 
 def file_digest(path: Path | str) -> str:
     """Return the SHA-256 of a file's bytes, in hex."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open_regular(path: Path | str) -> BufferedReader:
-    # Before it is opened: opening a FIFO blocks until something writes to it, and a device may have no end.
-    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a Path costs as much as reading a small file
-        raise OSError(errno.EACCES, "it is not a regular file", str(path))
-    return open(path, "rb")  # noqa: PTH123 - as above
+def open_regular(path: Path | str, mode: str = "rb") -> BufferedRandom:
+    """Open a regular file; anything else that others may have put there is an ``OSError``, and nothing is waited for.
+
+    What is in place of a file that is opened to write it is removed, see :func:`clear_file`.
+    """
+    refused = OSError(errno.EACCES, "it is not a regular file", str(path))
+    if mode != "rb":
+        clear_file(Path(path))
+    elif not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a Path costs as much as reading a small file
+        raise refused  # opening a device may have an effect
+    descriptor = os.open(path, _FLAGS[mode] | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    file = os.fdopen(descriptor, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise refused
+    return file  # type: ignore[return-value]

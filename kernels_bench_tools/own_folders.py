@@ -1,5 +1,6 @@
-"""Folders that kbt makes and removes. A repository may contain a link in place of one, or of a file: it is never followed.
+"""Folders that kbt makes and removes, and paths that others name.
 
+A repository may contain a link in place of one, or of a file: it is never followed.
 Nothing else in this package removes a folder with its content.
 """
 
@@ -10,12 +11,30 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.text.names import is_file_name
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o700
+_LONGEST_NAME, _LONGEST_PATH = 255, 1000
+
+
+def path_below(folder: Path, text: str, ending: str = "", *, where: str = "", linked: bool = False) -> Path:
+    """Return the path in ``folder`` that text from elsewhere names, with an ending of ours; a ``ProjectError`` if it names none.
+
+    It is one or several names with ``/``. Unless ``linked``, no link on it leads out of the folder.
+    """
+    names = PurePosixPath(text).parts
+    fits = names and all(map(is_file_name, names)) and len(text.encode()) <= _LONGEST_PATH
+    path = folder.joinpath(*names[:-1], f"{names[-1]}{ending}") if fits else folder
+    inside = linked or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    if not fits or not inside or len(os.fsencode(path.name)) > _LONGEST_NAME:
+        what = f"{text[:_LONGEST_NAME]!r} cannot be a path in {folder}"
+        expected = "Printable names of at most 200 bytes that begin with no dot, and no link out of it"
+        raise ProjectError(where or str(folder), what, expected, "Rename it")
+    return path
 
 
 def make_folder(path: Path, below: Path | None = None, *, replace: bool = False) -> None:
@@ -27,7 +46,7 @@ def make_folder(path: Path, below: Path | None = None, *, replace: bool = False)
     if below is None:
         path.mkdir(parents=True, exist_ok=True)
     current = below = below or path
-    for part in path.relative_to(below).parts:
+    for part in _parts(path, below):
         current /= part
         with suppress(FileExistsError):
             current.mkdir()
@@ -54,6 +73,13 @@ def not_a_folder(path: Path) -> ProjectError:
     return ProjectError(str(path), what, "A folder that kbt makes", "Move it away")
 
 
+def _parts(path: Path, below: Path) -> tuple[str, ...]:
+    parts = path.relative_to(below).parts if path.is_relative_to(below) else ("..",)
+    if ".." in parts:
+        raise ProjectError(str(path), f"is not in {below}", "A path without '..'")
+    return parts
+
+
 def clear_file(path: Path) -> None:
     """Remove what is in place of a file that kbt opens to write it, such as a link or socket; give permissions back."""
     with suppress(FileNotFoundError):
@@ -69,7 +95,7 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
     Nothing is removed if a folder from ``below`` to ``path`` is a link. What cannot be removed stays; with ``strict`` the
     first reason is raised, an ``OSError``.
     """
-    *parents, name = path.relative_to(below).parts
+    *parents, name = _parts(path, below)
     errors: list[OSError] = []
     try:
         with ExitStack() as stack:
@@ -89,7 +115,7 @@ def remove_tree(path: Path, below: Path, *, strict: bool = False) -> None:
 @contextmanager
 def opened(path: str | Path, flags: int, folder: int | None = None) -> Iterator[int]:
     """Open a file or folder, relative to an open ``folder`` if that is given, and close it at the end."""
-    descriptor = os.open(path, flags, dir_fd=folder)
+    descriptor = os.open(path, flags | os.O_NONBLOCK, dir_fd=folder)  # a FIFO would block
     try:
         yield descriptor
     finally:

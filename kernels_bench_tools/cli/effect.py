@@ -32,7 +32,8 @@ from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
-from kernels_bench_tools.records.committed import effect_file
+from kernels_bench_tools.own_folders import path_below
+from kernels_bench_tools.records.committed import EFFECTS, effect_file
 from kernels_bench_tools.records.model import (
     CONFIGS,
     MODEL_LEVEL,
@@ -52,7 +53,6 @@ from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.run.options import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.hiding import visible
-from kernels_bench_tools.text.names import is_file_name
 from kernels_bench_tools.text.numbers import milliseconds, times, times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import abbreviated, plural
@@ -213,9 +213,7 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         if positions and sizes.context > positions:
             what = f"needs {sizes.context} positions; the model has {positions}"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
-    if not is_file_name(stem):
-        expected = "Text that does not begin with a dot"
-        raise ModelError(where, f"{stem!r} is not a valid name", expected, "Rename it")
+    path_below(Path(EFFECTS), stem, where=where, linked=True)
     # Two files of one name must not share records.
     unique = stem if stem in known else f"{stem}-{config_digest(shapes)}"
     name = model_of_framework(unique, framework)

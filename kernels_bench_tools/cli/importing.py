@@ -20,10 +20,17 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json, print_table
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, update_file, write_atomically, write_struct
+from kernels_bench_tools.file_io import (
+    file_text,
+    find_struct,
+    read_file,
+    update_file,
+    write_atomically,
+    write_struct,
+)
 from kernels_bench_tools.measure.judge.messages import Ended, Job
 from kernels_bench_tools.measure.judge.runner import STARTER, Judge
-from kernels_bench_tools.own_folders import make_folder, output_folder, temporary_folder
+from kernels_bench_tools.own_folders import make_folder, output_folder, path_below, temporary_folder
 from kernels_bench_tools.own_process import PYTHON, import_paths, module_variables, python_command
 from kernels_bench_tools.records.code import code_digest
 from kernels_bench_tools.records.codec import decode_records, ignore, read_records, write_records
@@ -48,7 +55,7 @@ from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, Limits, Processes, Start, Stop
 from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.hiding import visible
-from kernels_bench_tools.text.names import is_unicode, slugify
+from kernels_bench_tools.text.names import is_file_name, is_unicode, slugify
 from kernels_bench_tools.text.numbers import milliseconds, times_with_interval
 from kernels_bench_tools.text.tables import grouped
 from kernels_bench_tools.text.words import plural
@@ -64,7 +71,6 @@ _NOTES = {Flag.ZEROS_PASS, Flag.CONSTANT_OUTPUT, Flag.NO_NEGATIVE}
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel")
 _LEVEL = re.compile(r"level_?(\d+)/")
 _LONGEST_NAME = 200
-_FILE_NAME = re.compile(r"\w[\w.+-]*")
 _Output = Annotated[Path | None, typer.Option("--output", "-o")]
 _Processes = Annotated[
     int, typer.Option(min=1, metavar="N", help="Number of processes. A verdict needs three.")
@@ -268,7 +274,7 @@ def _refusal(
 ) -> tuple[Status, str] | None:
     """Return why a solution cannot be measured."""
     names = [solution.name, solution.definition, *(workload.uuid for workload in workloads)]
-    if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+    if wrong := [name for name in names if not is_file_name(name)]:
         return Status.INVALID, f"{wrong[0]!r} is not a valid file name"
     if definition is None:
         return Status.INVALID, "its definition is not in definitions/"
@@ -287,7 +293,7 @@ def _workloads(file: Path, kernel: str, timeout: float) -> list[str]:
         request = ProblemRequest(name="", reference=str(file.resolve()), kernel=kernel, output=names_file)
         with closing(_Runner(timeout)) as measuring:
             end = measuring.run(folder, request, CellContext())
-        names = (folder / "names").read_text().splitlines() if (folder / "names").is_file() else []
+        names = find_struct(folder / "names", list[str]) or []
         if end.code or end.stop:
             reason = _failure(end, folder / "stderr", timeout)[1]
             raise ProjectError(str(file), f"cannot be imported ({reason})")
@@ -308,7 +314,8 @@ def _measure_all(
             if reason:
                 measured.append(_failed(request.name, request.implementation, reason))
                 continue
-            path = output / request.implementation / f"{request.name}.jsonl"
+            name = f"{request.implementation}/{request.name}"
+            path = path_below(output, name, ".jsonl", where=request.reference)
             origin = Provenance(code_digest=digest, environment="current")
             records = read_records(path, on_problem=ignore) if path.is_file() else []
             failed = any(record.outcome.failed and not record.outcome.ran for record in records)
@@ -533,7 +540,7 @@ def _failure(end: Exit, log: Path, timeout: float) -> tuple[Status, str]:
         return Status.OOM, "exceeded the memory limit"
     if end.stop or end.code < 0:
         return Status.CRASHED, f"killed by signal {-end.code}" if end.code < 0 else f"ended: {end.stop}"
-    lines = public(log.read_text("utf-8", errors="replace")).strip().splitlines()
+    lines = public(file_text(log)).strip().splitlines()
     return Status.ERROR, lines[-1][:300] if lines else f"ended with exit code {end.code} and without a result"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,14 @@ import msgspec
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import file_digest, read_file
 from kernels_bench_tools.git import run_git
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.text.foreign import parse_toml
 
 EDITION = 5
 COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
 _READ = {*COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
+
+_HIDDEN = re.compile(r"build/|(.*/)?\.")
 
 
 class Hub(msgspec.Struct, rename="kebab"):
@@ -93,26 +98,33 @@ class KernelSource:
         """The kernel's name on the Hub, ``organization/name``."""
         return self.file.general.hub.repo_id or f"local/{self.file.general.name}"
 
+    def path(self, text: str) -> Path:
+        """Return the path that a text of ``build.toml`` names in the source."""
+        return path_below(self.folder, text, where=str(self.folder / "build.toml"))
+
     @property
     def package(self) -> Path:
         """The folder of its Python files."""
-        return self.folder / "torch-ext" / self.file.general.name.replace("-", "_")
+        return self.path(f"torch-ext/{self.file.general.name.replace('-', '_')}")
 
     def python_files(self) -> list[Path]:
         """Return the Python files, and the data files that ``pyext`` names."""
         binding = self.file.torch or self.file.torch_noarch or Binding()
         kinds = {".py", ".pyi", *(f".{kind.lstrip('.')}" for kind in binding.pyext)}
-        return sorted(path for path in self.package.rglob("*") if path.is_file() and path.suffix in kinds)
+        return [path for path in self._files(kinds) if path.is_relative_to(self.package)]
 
     def digest(self) -> str:
         """Return the SHA-256 over the files that a build reads."""
         digest = hashlib.sha256()
-        for path in sorted(self.folder.rglob("*")):
-            name = path.relative_to(self.folder)
-            hidden = name.parts[0] == "build" or any(part.startswith(".") for part in name.parts)
-            if path.suffix in _READ and not hidden and path.is_file():
-                digest.update(f"{name.as_posix()}\0{file_digest(path)}\n".encode())
+        for path in self._files(_READ):
+            digest.update(f"{path.relative_to(self.folder).as_posix()}\0{file_digest(path)}\n".encode())
         return digest.hexdigest()
+
+    def _files(self, kinds: Collection[str]) -> list[Path]:
+        """Return the files with one of these endings, without hidden ones and those of ``build/``."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.suffix in kinds)
+        names = (path.relative_to(self.folder).as_posix() for path in paths)
+        return [path for name in names if not _HIDDEN.match(name) and (path := self.path(name)).is_file()]
 
     def commit(self) -> tuple[str, bool | None]:
         """Return the Git commit and whether files differ from it; empty and None outside a repository."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, read_file, read_struct, write_atomically
+from kernels_bench_tools.file_io import file_digest, file_text, read_file, read_struct, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.records.hub import SOURCE_BUILD_FILE, SourceBuild
 from kernels_bench_tools.text.foreign import parse_json
 from kernels_bench_tools.text.words import abbreviated
@@ -54,7 +55,7 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def snapshot_folder(repo: str, commit: str) -> Path:
     """Return the cache's folder for the files of a commit."""
-    return _kernel_folder(repo) / "snapshots" / commit
+    return path_below(_kernel_folder(repo), f"snapshots/{commit}", where=f"{repo}: commit", linked=True)
 
 
 def cached_commit(reference: KernelReference) -> str:
@@ -75,7 +76,7 @@ def cached_names(repo: str) -> dict[str, str]:
     refs = _kernel_folder(repo) / "refs"
     for path in refs.rglob("*"):
         if path.is_file():
-            named.setdefault(path.relative_to(refs).as_posix(), path.read_text(encoding="utf-8").strip())
+            named.setdefault(path.relative_to(refs).as_posix(), file_text(path).strip())
     return {name: commit for name, commit in named.items() if snapshot_folder(repo, commit).is_dir()}
 
 

@@ -26,7 +26,7 @@ from torch.nn import Module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.measure.correctness.compare import alike, precise
 from kernels_bench_tools.measure.correctness.errors import numbers
 from kernels_bench_tools.measure.device.environment import torch_device
@@ -356,10 +356,10 @@ class Problem(NamedTuple):
 
 def main(path: str) -> None:
     """Time what a request names: the reference before the candidate's file is read."""
-    request, device = msgspec.json.decode(Path(path).read_bytes(), type=ProblemRequest), torch_device()
+    request, device = msgspec.json.decode(read_file(path), type=ProblemRequest), torch_device()
     if request.kernel and not request.name:
         names = workload_names(load_file(Path(request.reference), "imported_reference"))
-        write_atomically(Path(request.output), "\n".join(names).encode())
+        write_atomically(Path(request.output), msgspec.json.encode([*names]))
         return
     found = open_problem(request, Path(path).parent, device)
     options = {"output": request.output, "device": device, "tags": found.tags}
@@ -408,11 +408,11 @@ def _open_hf(module: ModuleType, request: ProblemRequest, device: str) -> Proble
 
 
 def _open_trace(request: ProblemRequest, workload: TraceWorkload, folder: Path, device: str) -> Problem:
-    definition = msgspec.json.decode(Path(request.reference).read_bytes(), type=Definition)
+    definition = msgspec.json.decode(read_file(request.reference), type=Definition)
     trace = TraceProblem(definition, workload, Path(request.root), folder)
 
     def load() -> Make:
-        found = trace.solution(msgspec.json.decode(Path(request.candidate).read_bytes(), type=Solution))
+        found = trace.solution(msgspec.json.decode(read_file(request.candidate), type=Solution))
         return lambda: found
 
     problem = ModuleProblem(definition.name, lambda: trace.reference, trace.draw, device, their_tolerance)

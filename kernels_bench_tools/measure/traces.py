@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.file_io import open_regular
+from kernels_bench_tools.own_folders import make_folder, path_below
 from kernels_bench_tools.records.problem import Definition, Solution, TensorSpec, TraceWorkload
 
 _ABOVE, _ABOVE_INT8, _LARGEST_FP8 = 2**10, 2**7, 2.0
@@ -52,10 +54,8 @@ class TraceProblem:
         """Write sources as a package and return a function of it; their exceptions are raised."""
         home = (self._folder / package).resolve()
         for name, text in sources.items():
-            path = (home / name).resolve()
-            if not path.is_relative_to(home):
-                raise OperatorError(package, f"has a source outside of its folder: {name}")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = path_below(home, name, where=package)
+            make_folder(path.parent, home.parent)
             path.write_text(text, encoding="utf-8")
         if str(self._folder) not in sys.path:
             sys.path.insert(0, str(self._folder))
@@ -101,8 +101,9 @@ class TraceProblem:
         for name, given in self._workload.inputs.items():
             if given.type != "safetensors":
                 continue
-            path = self._root / given.path
-            with path.open("rb") as file:
+            # Snapshots in the Hub's cache consist of links to other folders of it.
+            path = path_below(self._root, given.path, where=self._workload.uuid, linked=True)
+            with open_regular(path) as file:
                 if file.read(len(_LFS)) == _LFS:
                     raise OperatorError(
                         str(path), "is a pointer of Git LFS", "The file itself", "Run `git lfs pull` there"

@@ -17,6 +17,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, real_path, walk_files
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.records.notebook import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.records.settings import OPERATORS, find_settings, is_root
 from kernels_bench_tools.text.names import is_unicode, title_from_name
@@ -39,7 +40,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "memory_limit": (str | int, "A number of bytes, such as 16GB"),
     "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
     "pass_env": (list[str], "A list of variable names"),
-    "hub_builds": (str, "A folder"),
+    "hub_builds": (_GLOB, "A folder below the project's root"),
     "operators": (_GLOB, "A folder below the project's root"),
 }
 _TARGET = "A path, OPERATOR/IMPLEMENTATION or OPERATOR"
@@ -316,9 +317,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     if "memory_limit" in settings:
         read_memory_limit(f"{where} memory_limit", str(settings["memory_limit"]))
     variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
-    modules = join_path("", settings.get("operators", OPERATORS))
-    if modules is None or modules == ".":
-        raise ProjectError(where, "operators is invalid", _SETTINGS["operators"][1])
+    modules = path_below(root, settings.get("operators", OPERATORS), where=f"{where} operators", linked=True)
     patterns = [join_path("", pattern) for pattern in settings.get("notebooks", ())]
     if None in patterns:
         raise ProjectError(where, "notebooks is invalid", _SETTINGS["notebooks"][1])
@@ -334,7 +333,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         cache_size=limits.pop("cache_size"),
         policy=CellPolicy(**limits, pass_env=variables),
         harness=read_harness(where, settings["harness"]) if "harness" in settings else Harness(),
-        operators=modules,
+        operators=modules.relative_to(root).as_posix(),
     )
 
 

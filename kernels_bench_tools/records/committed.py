@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.records.device import Device, cpu_device
 from kernels_bench_tools.records.notebook import RESULTS, operator_of
 from kernels_bench_tools.records.record import Record, device_of
@@ -116,7 +117,7 @@ def owner_of(path: str) -> Owner | None:
 
 def record_file(operator: Path, device: str, implementation: str) -> Path:
     """Return the committed file of an implementation, in the operator's folder."""
-    return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"
+    return path_below(operator / RESULTS / _RECORDS, f"{device}/{implementation}", ".jsonl", linked=True)
 
 
 def record_files(operator: Path, implementation: str = "") -> list[Path]:
@@ -126,7 +127,8 @@ def record_files(operator: Path, implementation: str = "") -> list[Path]:
 
 def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -> Path:
     """Return the file of a project for a record of ``kbt effect``, whose device is known."""
-    return root / EFFECTS / device_of(record).slug / model / f"{effect_name(record, others)}.jsonl"
+    name = f"{device_of(record).slug}/{model}/{effect_name(record, others)}"
+    return path_below(root / EFFECTS, name, ".jsonl", linked=True)  # of which :func:`is_linked` tells
 
 
 def effect_files(root: Path) -> list[Path]:

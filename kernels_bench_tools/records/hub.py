@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.records.settings import find_settings
 from kernels_bench_tools.text.tables import grouped
 
@@ -73,12 +74,14 @@ class SourceBuild(msgspec.Struct, kw_only=True, omit_defaults=True):
 def builds_folder(start: Path) -> Path:
     """Return the folder of the builds that ``kbt hub build`` made: ``KBT_HUB_BUILDS``, else that of ``start``'s project.
 
-    The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
+    The project's is ``hub_builds`` in its ``[tool.kbt]``, a folder in its root; the variable may name any.
     """
     nearest = next(filter(_is_marked, (start, *start.parents)), start)
     root, settings = find_settings(start) or (nearest, {})
-    folder = os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)
-    return root / Path(folder).expanduser()
+    if named := os.environ.get(BUILDS_VARIABLE):
+        return root / Path(named).expanduser()
+    where = f"{root / 'pyproject.toml'}: [tool.kbt] hub_builds"
+    return path_below(root, str(settings.get("hub_builds", BUILDS_FOLDER)), where=where)
 
 
 def described_builds(folder: Path) -> dict[str, list[Path]]:

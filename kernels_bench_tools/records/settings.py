@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.own_process import PACKAGE_FOLDER
 from kernels_bench_tools.text.foreign import parse_toml
 
@@ -27,7 +28,7 @@ def find_settings(start: Path) -> tuple[Path, dict[str, Any]] | None:
 def operators_folder(start: Path) -> Path | None:
     """Return the folder of the operators of the project that has this folder; None if there is no project."""
     project = find_settings(start)
-    return project[0] / project[1].get("operators", OPERATORS) if project else None
+    return path_below(project[0], project[1].get("operators", OPERATORS), linked=True) if project else None
 
 
 def is_root(folder: Path) -> bool:

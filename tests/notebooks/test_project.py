@@ -55,7 +55,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         ("title = ", "cannot be read"),
         (f"title = {'[' * 50_000}", "cannot be read"),
         (f"title = {'1' * 5000}", "cannot be read"),
-        ("operators = '../x'", "A folder below the project's root"),
+        ("operators = '../x'", "Printable names"),
         ("memory_limit = 'much'", "memory_limit: 'much' is not a size. Expected: A number of bytes"),
         (f"cache_size = '{'9' * 400}GB'", "is not a size"),
         ("artifact_limit = '0'", "artifact_limit: '0' is not a size"),

@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import update_file, write_atomically, write_struct
+from kernels_bench_tools.file_io import open_regular, read_file, update_file, write_atomically, write_struct
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import read_source
@@ -65,8 +64,7 @@ def main(request: BuildRequest) -> int:
     """Build the kernels; return 0, or 1 if one does not compile."""
     output = Path(request.output)
     make_folder(output)
-    clear_file(output / ".lock")
-    with (output / ".lock").open("a") as lock:
+    with open_regular(output / ".lock", "ab") as lock:
         # Two builds at once would write the same objects.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,11 +107,13 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     print(f"{files}, {jobs} in parallel; unchanged files are not compiled again", flush=True)
     environment = {**module_variables(os.environ), "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    clear_file(log)
-    with log.open("w") as kept, subprocess.Popen(command, cwd=output, env=environment, **pipes) as process:
+    with (
+        open_regular(log, "wb") as kept,
+        subprocess.Popen(command, cwd=output, env=environment, **pipes) as process,
+    ):
         assert process.stdout is not None
         for line in process.stdout:
-            kept.write(line)
+            kept.write(line.encode())
             if line.startswith("["):
                 target = ""
                 print(line, end="", flush=True)
@@ -167,7 +167,7 @@ def _finish(plan: Plan, request: BuildRequest, compilers: Compilers) -> str:
     for path in plan.source.python_files():
         target = folder / path.relative_to(plan.source.package)
         make_folder(target.parent, output)
-        shutil.copyfile(path, target)
+        update_file(target, read_file(path))
     if not (folder / "__init__.py").is_file():
         return f"{plan.source.package} has no __init__.py"
     if plan.objects and (reason := _link(plan, folder / f"{plan.id}.abi3.so", compilers)):

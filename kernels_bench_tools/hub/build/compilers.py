@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.file_io import file_text
 from kernels_bench_tools.hub.source import CudaGeneral
 from kernels_bench_tools.own_process import run_program
 
@@ -172,7 +173,7 @@ def find_compilers(archs: Sequence[str]) -> Compilers:
 
 def _find_cutlass(folder: Path, major: str, minor: str) -> Path:
     for header in sorted(folder.parent.glob("*cutlass*/include/cutlass/version.h")):
-        found = dict(re.findall(r"#define CUTLASS_(MAJOR|MINOR) (\d+)", header.read_text(encoding="utf-8")))
+        found = dict(re.findall(r"#define CUTLASS_(MAJOR|MINOR) (\d+)", file_text(header)))
         if (found.get("MAJOR"), found.get("MINOR")) == (major, minor):
             return header.parents[1]
     expected = f"{folder.parent}/cutlass-{major}.{minor}.0 with include/cutlass/version.h of that version"

@@ -10,6 +10,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub.build.compilers import Compilers
 from kernels_bench_tools.hub.source import COMPILED, Component, KernelSource
+from kernels_bench_tools.own_folders import path_below
 from kernels_bench_tools.records.hub import BuildRequest
 
 BACKENDS = ("cuda", "cpu")
@@ -54,7 +55,8 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     # Not of the sources or of --only: with another name every object would be compiled again.
     digest = hashlib.sha256(f"{source.repo}\n{variant}".encode()).hexdigest()
     name = f"_{source.package.name}_{backend}_{digest[:8]}"
-    plan = Plan(source, backend, Path(request.output) / source.repo, variant, name)
+    folder = path_below(Path(request.output), source.repo, where=f"{source.folder / 'build.toml'}: repo-id")
+    plan = Plan(source, backend, folder, variant, name)
     if binding is None:
         return plan
     plan.flags = compilers.base_flags(backend, abi, plan.id)
@@ -85,7 +87,11 @@ def _add_component(
     if cuda and not architectures:
         plan.left_out.append(f"{name}: for {', '.join(component.cuda_capabilities)} only")
         return
-    headers = [plan.work, plan.work / "torch-ext", *(folder / path for path in component.include)]
+    headers = [
+        plan.work,
+        plan.work / "torch-ext",
+        *(folder if path == "." else plan.source.path(path) for path in component.include),
+    ]
     plan.includes[name] = [
         *(f"-I{path}" for path in headers),
         *compilers.includes(folder, component.depends, cuda),
@@ -105,7 +111,7 @@ def _add_component(
     if len(kept) < len(compiled):
         plan.left_out.append(f"{name}: {len(compiled) - len(kept)} of {len(compiled)} files, by --only")
     for path in kept:
-        if not (folder / path).is_file():
-            what = f"is missing, but [kernel.{name}] of build.toml lists it"
-            raise KbtError(str(folder / path), what)
-        plan.objects[plan.work / name / f"{path.replace('/', '-')}.o"] = (folder / path, name)
+        if not (file := plan.source.path(path)).is_file():
+            raise KbtError(str(file), f"is missing, but [kernel.{name}] of build.toml lists it")
+        made = path_below(plan.work, f"{name}/{path.replace('/', '-')}", ".o", where=str(file))
+        plan.objects[made] = (file, name)
