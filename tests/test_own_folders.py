@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools import own_folders
-from kernels_bench_tools.own_folders import remove_tree
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.own_folders import make_folder, remove_tree
+from kernels_bench_tools.text.words import words
 
 PACKAGE = Path(own_folders.__file__).parent
 REMOVES = re.compile(r"rmtree|TemporaryDirectory|removedirs")
@@ -29,9 +31,8 @@ FOLLOW = {
     "cli/new.py": "the folder that the user has named",
     "cluster/shipment.py": "the folder of a worker",
     "hub/build/__main__.py": "the folder that the user has named; the command has made another",
-    "measure/traces.py": "the folder of a measuring process",
+    "run/cache/store.py": "the user's key, whose folder no cell can reach",
     "run/cell_outputs.py": "the draft of an entry, which was just made",
-    "run/cache/store.py": "the folder of the user's key",
     "run/environment/base.py": "the folder of a notebook",
     "run/environment/variables.py": "the user's cache",
     "run/process/confined.py": "the user's caches, which variables name",
@@ -44,11 +45,10 @@ WRITE = {
     "git.py": "a temporary folder",
     "cli/__init__.py": "stdout and stderr",
     "cluster/shipment.py": "an archive in memory",
-    "hub/build/__main__.py": "the lock and the log, after clear_file, and a folder that was just made",
+    "hub/build/__main__.py": "the lock and the log, which open_regular clears",
     "measure/harness.py": "the folder of a measuring process",
     "measure/judge/process.py": "stdout",
     "measure/traces.py": "the folder of a measuring process",
-    "records/foreign.py": "files that a cell wrote, none of which is a link",
     "records/json_schema.py": "a folder that a developer names",
     "report/folder.py": "a folder that was just made",
     "run/cache/store.py": "the draft of an entry",
@@ -56,11 +56,36 @@ WRITE = {
     "run/cell_outputs.py": "the draft of an entry",
     "run/environment/base.py": "the draft of an entry, or a temporary folder",
     "run/executor.py": "the draft of an entry",
-    "run/logs.py": "the draft of an entry",
     "measure/judge/runner.py": "a temporary folder",
     "run/process/run.py": "/proc",
 }
 """Modules that write to a file itself, not to a new one that replaces it, and to which."""
+
+
+READ = {
+    "file_io.py": "open_regular itself",
+    "own_folders.py": "opened, which waits for nothing",
+    **dict.fromkeys(
+        words("""
+            cli/effect.py cli/new.py models/config.py models/derive.py records/code.py records/model.py
+            report/paths.py report/site.py results/models.py run/cache/key.py
+            serve/server.py
+        """),
+        "files of this package",
+    ),
+    **dict.fromkeys(
+        words("""
+            forking.py measure/device/clocks.py measure/judge/bindings.py measure/judge/process.py measure/timing/caches.py
+            measure/timing/cpu.py measure/device/environment.py records/device.py run/process/memory.py run/process/reaper.py
+            run/process/run.py run/process/confined.py
+        """),
+        "/proc, /sys, or in the process of a cell what it imports",
+    ),
+    "cluster/shipment.py": "an archive in memory",
+    "cli/__init__.py": "stdout and stderr",
+    "measure/judge/batches.py": "no file",
+}
+"""Modules that open a file to read it other than by ``open_regular``, which waits for no FIFO, and which."""
 
 
 def follows_links(call: ast.Call, name: str) -> bool:
@@ -73,12 +98,18 @@ def follows_links(call: ast.Call, name: str) -> bool:
 def writes(call: ast.Call, name: str) -> bool:
     given = [*call.args, *(one.value for one in call.keywords if one.arg == "mode")]
     modes = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    opens = name in {"open", "fdopen"} and any(re.fullmatch(r"[rbt]*[wax+][bt+]*", mode) for mode in modes)
-    return opens or name in {"write_text", "write_bytes", "touch", "copyfile", "copytree"}
+    opens = name in {"open", "fdopen", "open_regular"} and any(
+        re.fullmatch(r"[rbt]*[wax+][bt+]*", mode) for mode in modes
+    )
+    return opens or name in {"write_text", "write_bytes", "touch", "copyfile", "copytree", "copy_file"}
 
 
-@pytest.mark.parametrize(("does", "known"), [(follows_links, FOLLOW), (writes, WRITE)])
-def test_a_module_that_would_write_through_a_link_is_known_with_the_reason(
+def reads(call: ast.Call, name: str) -> bool:
+    return name in {"open", "read_text", "read_bytes", "cmp"} and not writes(call, name)
+
+
+@pytest.mark.parametrize(("does", "known"), [(follows_links, FOLLOW), (writes, WRITE), (reads, READ)])
+def test_a_module_that_follows_links_or_may_wait_for_a_file_is_known_with_the_reason(
     does: Callable[[ast.Call, str], bool], known: dict[str, str]
 ) -> None:
     found = set()
@@ -90,6 +121,16 @@ def test_a_module_that_would_write_through_a_link_is_known_with_the_reason(
                     found.add(path.relative_to(PACKAGE).as_posix())
 
     assert found == known.keys()
+
+
+def test_a_path_with_two_dots_is_neither_made_nor_removed(tmp_path: Path) -> None:
+    make_tree(tmp_path / "outside")
+    (tmp_path / "ours").mkdir()
+    for act in (remove_tree, make_folder):
+        with pytest.raises(ProjectError, match="is not in"):
+            act(tmp_path / "ours/../outside/a/new", tmp_path / "ours")
+
+    assert [path.name for path in (tmp_path / "outside/a").iterdir()] == ["b"]
 
 
 def make_tree(folder: Path) -> None:

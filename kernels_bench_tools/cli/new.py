@@ -198,7 +198,7 @@ def _others(files: Mapping[Path, bytes]) -> list[Path]:
     return [
         path
         for path, data in there.items()
-        if path.is_symlink() or not path.is_file() or path.read_bytes() != data
+        if path.is_symlink() or not path.is_file() or read_file(path) != data
     ]
 
 

@@ -33,7 +33,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.file_io import file_text
 from kernels_bench_tools.notebooks.benchmark_calls import find_benchmark_calls
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
@@ -208,7 +208,7 @@ def _print_comparison(result: CellResult) -> None:
     if rows:
         _print_rows(rows, title)
     elif cell.stdout:
-        print(visible((folder / cell.stdout).read_text(encoding="utf-8", errors="replace")), end="")
+        print(visible(file_text(folder / cell.stdout)), end="")
     if cell.status and cell.status.failed and not rows:
         print(visible(f"{cell.status.label}: {cell.reason}"))
     raised = any(record.outcome.failed and not record.outcome.ran for record in result.records)
@@ -256,13 +256,13 @@ def _verdict(row: ComparedPoint, most: int) -> str:
 def _place_of_error(result: CellResult) -> str:
     """Return the notebook's line in the last traceback of a cell's log, ``NOTEBOOK:LINE: CODE``; empty if there is none."""
     folder, cell, path = result.project.root, result.cell, result.entry.path
-    log = (folder / cell.stderr).read_text(encoding="utf-8", errors="replace")
+    log = file_text(folder / cell.stderr)
     script = re.escape(f"{PurePosixPath(path).stem}__{cell.id}.py")
     places = re.findall(rf'/{script}", line (\d+).*\n +(.+)', log)
     if not places:
         return ""
     number, code = cell.line + int(places[-1][0]), places[-1][1]
-    lines = ["", *read_file(folder / path).decode(errors="replace").splitlines()]
+    lines = ["", *file_text(folder / path).splitlines()]
     # Not if the code is in another file, or a header was added to it.
     is_there = number < len(lines) and lines[number].strip() == code.strip()
     return f"{path}:{number}: {code}" if is_there else ""

@@ -23,6 +23,7 @@ from kernels_bench_tools.cli.output import (
     terminal_width,
 )
 from kernels_bench_tools.errors import ProjectError, SuiteError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.records.device import current_device
 from kernels_bench_tools.results.suite import REPORT, SuiteReport, read_suite, report_text
@@ -85,7 +86,7 @@ def suite(
         error = SuiteError(notebook, reason, "A cell that calls report_suite()", remedy)
         print(f"kbt: {error}", file=sys.stderr)
         return code or USER_MISTAKE
-    report = msgspec.json.decode((project.root / written[0]).read_bytes(), type=SuiteReport)
+    report = msgspec.json.decode(read_file(project.root / written[0]), type=SuiteReport)
     report.rows = [row for row in report.rows if row["Device"] == result.device.name]
     if json:
         print_json(report)

@@ -22,7 +22,7 @@ from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import file_digest, read_struct
+from kernels_bench_tools.file_io import file_digest, read_file, read_struct
 from kernels_bench_tools.git import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import read_header
@@ -180,7 +180,7 @@ def _archive(paths: Iterable[Path], root: Path = Path("/")) -> bytes:
     with tarfile.open(fileobj=data, mode="w") as archive:
         for path in sorted(paths):
             about = tarfile.TarInfo(path.relative_to(root).as_posix())
-            content = path.read_bytes()
+            content = read_file(path)
             about.size, about.mode = len(content), 0o755 if os.access(path, os.X_OK) else 0o644
             archive.addfile(about, io.BytesIO(content))
     return data.getvalue()

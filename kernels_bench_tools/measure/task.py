@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.measure.device.environment import describe_affinity, describe_device
 from kernels_bench_tools.measure.drawn_sets import with_drawn_sets
 from kernels_bench_tools.measure.judge.candidate import Candidate, Description
@@ -208,7 +209,7 @@ class RecordFile:
             self.records = complete
             if not self._on_disk:
                 return complete
-            others = self.path.read_bytes()[: self._before]
+            others = read_file(self.path)[: self._before]
             write_records(self.path, complete, before=others)
         return complete
 

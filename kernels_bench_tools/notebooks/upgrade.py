@@ -137,7 +137,7 @@ def with_harness(project: Project, path: Path, text: str) -> str:
 def write_setting(project: Project, harness: Harness) -> None:
     """Set ``[tool.kbt] harness`` in the project's ``pyproject.toml``, where every other byte is kept."""
     path, setting = project.root / "pyproject.toml", f"harness = {harness.setting()}"
-    text = path.read_bytes().decode() if path.is_file() else ""
+    text = read_file(path).decode() if path.is_file() else ""
     expected = tomllib.loads(text)
     expected.setdefault("tool", {}).setdefault("kbt", {})["harness"] = tomllib.loads(setting)["harness"]
     end = "\r\n" if "\r\n" in text else "\n"

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.records.committed import read_unlinked
 from kernels_bench_tools.records.record import SCHEMA, Judged, Latency, Record
 
@@ -82,8 +83,8 @@ def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> No
     """
     for path in folder.rglob("*.jsonl"):
         if path.relative_to(folder).as_posix() not in except_for and not is_plain(path):
-            marked = (_marked(line, process) for line in path.read_bytes().split(b"\n"))
-            path.write_bytes(b"\n".join(marked))
+            marked = (_marked(line, process) for line in read_file(path).split(b"\n"))
+            write_atomically(path, b"\n".join(marked), sync=False)
 
 
 def _marked(line: bytes, process: int) -> bytes:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import nh3
 from markupsafe import Markup
 
-from kernels_bench_tools.file_io import real_path
+from kernels_bench_tools.file_io import file_text, read_file, real_path
 from kernels_bench_tools.records.build import NotebookRun
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
@@ -186,7 +186,7 @@ class Artifact:
     def panels(self) -> list[ChartPanel]:
         """The panels of a chart of ours; none for any other file."""
         try:
-            return read_panels(self.file.read_bytes())
+            return read_panels(read_file(self.file))
         except (OSError, *UNSHOWN):
             return []
 
@@ -245,7 +245,7 @@ class CsvTable:
 
 def read_csv(file: Path) -> CsvTable:
     """Return the first rows and columns of a CSV file, each row as long as the header; ``csv.Error`` if it is none."""
-    text = file.read_bytes().decode("utf-8-sig", errors="replace").replace("\0", "\ufffd")
+    text = read_file(file).decode("utf-8-sig", errors="replace").replace("\0", "\ufffd")
     reader = csv.reader(io.StringIO(text, newline=""))
     header = next(reader, [])
     width = min(len(header), MAX_COLUMNS)
@@ -320,7 +320,7 @@ def preview(artifact: Artifact, page: Page, shown: Callable[[ChartPanel], bool] 
         if artifact.suffix == "md":
             from kernels_bench_tools.report.markup import render_markdown  # few pages show any
 
-            text = artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
+            text = file_text(artifact.file).replace("\0", "\ufffd")
             return replace(view, kind="text", text=render_markdown(text))
     except UNSHOWN:
         return replace(view, kind="failed")
@@ -338,7 +338,7 @@ def rendered(artifact: Artifact, links: Links) -> str | bytes:
         url = relink(artifact, match[2].decode(errors="replace"), links, artifact.path)
         return match[0] if url is None else match[1] + url.encode() + match[3]
 
-    data = artifact.file.read_bytes()
+    data = read_file(artifact.file)
     if artifact.suffix in _FRAMED:
         text = escape(visible(data.decode(errors="replace")))
         return _SANDBOX.format(name=escape(artifact.name), text=text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from kernels_bench_tools.file_io import open_regular, read_file
 from kernels_bench_tools.records.build import CellRun, NotebookRun
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, preview
 from kernels_bench_tools.report.labels import Label, cell_label
@@ -82,9 +83,9 @@ def is_long(file: Path) -> bool:
 def read_log(name: str, file: Path, url: str) -> Log:
     """Return a log as text without terminal codes, shortened in the middle; the whole file is at ``url``."""
     if not is_long(file):
-        return Log(name, _decoded(file.read_bytes()))
+        return Log(name, _decoded(read_file(file)))
     size = file.stat().st_size
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         head = stream.read(MAX_LOG_BYTES // 2)
         stream.seek(size - MAX_LOG_BYTES // 2)
         tail = stream.read()

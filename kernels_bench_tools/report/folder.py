@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
-import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import (
     check_writable,
+    copy_file,
     file_digest,
     find_struct,
     read_file,
@@ -249,12 +247,12 @@ def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
         if isinstance(content, bytes):
             same = read_file(target) == content
         else:
-            same = stat.S_ISREG(target.stat().st_mode) and filecmp.cmp(content, target, shallow=False)
+            same = file_digest(target) == file_digest(content)
         if same:
             return False
     temporary = root / UNFINISHED / "file"
     if isinstance(content, Path):
-        shutil.copyfile(content, temporary)
+        copy_file(content, temporary)
     else:
         temporary.write_bytes(content)
     if path == MANIFEST:  # without it, the next build could not tell which files are ours

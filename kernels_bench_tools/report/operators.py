@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
-from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.file_io import read_file, read_struct
 from kernels_bench_tools.records.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.records.code import has_other_code
 from kernels_bench_tools.records.committed import is_linked, record_files
@@ -299,7 +299,7 @@ def model_operators(root: Path, operators: Iterable[OperatorReport]) -> dict[str
     with suppress(ProjectError):  # a cell has damaged the file meanwhile
         folder = operators_folder(root)
     own = operator_modules(folder or root / OWN_OPERATORS)
-    others = {name for name, file in own.items() if b"model_sets(" not in file.read_bytes()}
+    others = {name for name, file in own.items() if b"model_sets(" not in read_file(file)}
     named = ((operator.folder.rpartition("/")[2], operator) for operator in operators)
     return {name: operator for name, operator in named if name in MODEL_OPERATORS - others}
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from kernels_bench_tools.errors import KbtError, RecordError
-from kernels_bench_tools.file_io import write_atomically, write_struct
+from kernels_bench_tools.file_io import read_file, write_atomically, write_struct
 from kernels_bench_tools.records.request import NEEDS_VARIABLE, Needs
 from kernels_bench_tools.records.summary import Summary
 from kernels_bench_tools.results.counted import Ended, cell_sources, committed_sources
@@ -68,7 +68,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     }
     for chart in chart_files():
         before = Path(needs.previous, f"{chart}.svg")
-        known = before.read_bytes() if needs.previous and before.is_file() else b""
+        known = read_file(before) if needs.previous and before.is_file() else b""
         write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages, known))
     write_atomically(Path("latency.csv"), latency_csv(summary).encode())
     write_struct(Path("summary.json"), summary)

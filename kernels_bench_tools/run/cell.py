@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.file_io import open_regular, write_struct
 from kernels_bench_tools.measure.judge.messages import Ended
 from kernels_bench_tools.measure.judge.runner import Turn
 from kernels_bench_tools.notebooks.cell import Cell
@@ -196,7 +196,7 @@ def process_result(
     if lines[_LISTED_REFUSALS:]:
         lines[_LISTED_REFUSALS:] = [f"kbt: {len(lines) - _LISTED_REFUSALS} more\n"]
     if lines:
-        with task.draft.stderr.open("ab") as file:
+        with open_regular(task.draft.stderr, "ab") as file:
             file.write("".join(lines).encode())
     transient = transient or (failure is not None and is_disk_full(failure))
     result = task.result(status, failure, transient=transient)

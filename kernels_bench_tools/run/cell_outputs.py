@@ -6,7 +6,6 @@ Links are not followed. A cell can read every file that kbt can, so nothing more
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.file_io import copy_file, open_regular, read_file, write_atomically
 from kernels_bench_tools.notebooks.project import is_pattern, matches
 from kernels_bench_tools.records.codec import ignore, read_records, valid_lines, write_records
 from kernels_bench_tools.records.device import Device
@@ -73,7 +73,7 @@ def collect_outputs(
     room = limit
     for name, text in judged.items():
         if _is_output(name, outputs):
-            (artifacts / name).write_text(text, encoding="utf-8")
+            write_atomically(artifacts / name, text.encode(), sync=False)
             collected.refused.pop(ascii(name), None)
             collected.kept.append(name)
             room -= len(text)
@@ -141,7 +141,7 @@ def _why_refused(name: str, mode: int) -> str:
 def _copy(source: Path, target: Path, size: int) -> None:
     """Copy a file, at most as many bytes as it had when it was found."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as file, target.open("wb") as copy:
+    with open_regular(source) as file, open_regular(target, "wb") as copy:
         try:
             while size > 0 and (data := file.read(min(size, _CHUNK))):
                 copy.write(data)
@@ -269,7 +269,7 @@ def merge_processes(draft: Draft, runs: Sequence[Entry], processes: int, seconds
         if path.is_file() and path.suffix != ".jsonl":
             copy = draft.artifacts / path.relative_to(folders[0])
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+            copy_file(path, copy)
     _merge_logs(draft.stdout, [run.stdout for run in runs], processes)
     _merge_logs(draft.stderr, [run.stderr for run in runs], processes)
     result = next((run.result for run in runs if run.result.status is not Status.OK), runs[0].result)
@@ -286,18 +286,18 @@ def _merge_records(target: Path, folders: Sequence[Path]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         sources = [folder / name for folder in folders if (folder / name).is_file()]
         if len(sources) == 1 or is_plain(sources[0]):
-            shutil.copyfile(sources[0], path)
+            copy_file(sources[0], path)
         else:
-            path.write_bytes(b"".join(valid_lines(source) for source in sources))
+            write_atomically(path, b"".join(map(valid_lines, sources)), sync=False)
 
 
 def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
     """Write the logs one after the other, separated by a line with the number of the process."""
-    texts = [log.read_bytes() if log.is_file() else b"" for log in logs]  # another cell may have removed it
+    texts = [read_file(log) if log.is_file() else b"" for log in logs]  # another cell may have removed it
     if not any(texts):  # an empty log is not shown
         return
     merged = texts[0]
     for number, text in enumerate(texts[1:], start=2):
         line_feed = b"" if not merged or merged.endswith(b"\n") else b"\n"
         merged += line_feed + f"--- process {number} of {processes}\n".encode() + text
-    path.write_bytes(merged)
+    write_atomically(path, merged, sync=False)

@@ -20,6 +20,7 @@ from typing import Protocol
 from msgspec import structs
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import copy_file
 from kernels_bench_tools.measure.judge.messages import Job
 from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProcess, Judges
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -180,7 +181,7 @@ class LocalExecutor:
             self._start_judges(PYTHON)  # imports while the files of the environment are looked at
         prepared = self._make(script, log)
         for node in nodes[1:]:
-            shutil.copyfile(log, logs[node.name])
+            copy_file(log, logs[node.name])
         if judged and prepared.python:
             self._start_judges(prepared.python)
         self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import open_regular, read_file, write_atomically
 from kernels_bench_tools.own_folders import remove_tree
 from kernels_bench_tools.records.record import Failure
 from kernels_bench_tools.run.environment.variables import home_folder, user_cache
@@ -113,10 +113,10 @@ _OUT_OF_MEMORY_MESSAGES = (
 
 def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
     """Replace folders in a file, home folders, caches of this user, and credentials in URLs."""
-    data = log.read_bytes()
+    data = read_file(log)
     hidden = _public(data, folders)
     if hidden != data:
-        log.write_bytes(hidden)
+        write_atomically(log, hidden, sync=False)
 
 
 def public(text: str, folders: Mapping[Path, str] | None = None) -> str:
@@ -178,7 +178,7 @@ def last_line(logs: Sequence[Path]) -> str:
 
 
 def _tail(log: Path) -> list[str]:
-    with log.open("rb") as file:
+    with open_regular(log) as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
     return without_styles(text).replace("\r", "\n").split("\n")

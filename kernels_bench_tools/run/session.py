@@ -18,7 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.measure.judge.runner import Turn
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.own_folders import make_folder
@@ -275,7 +275,7 @@ class Session:
 
     def _end(self, cell: CellName, process: int, entry: Entry) -> None:
         files = [path for path in entry.artifacts.rglob("*.jsonl") if path.is_file()]
-        records = {path: path.read_bytes() for path in files}
+        records = {path: read_file(path) for path in files}
         self._ended[cell][process] = _Ended(entry, records, read_times(entry.artifacts))
         self._seconds[cell] += entry.result.seconds
         unsupported = read_outcome(entry.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
@@ -297,7 +297,7 @@ class Session:
         for path in {*entry.artifacts.rglob("*.jsonl")} - records.keys():
             path.unlink()
         for path, data in records.items():
-            if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+            if path.is_symlink() or not path.is_file() or read_file(path) != data:
                 label = self._label(cell, process)
                 self.progress.note(f"{label}: another cell changed {path.name}; restored")
                 make_folder(path.parent, entry.artifacts, replace=True)

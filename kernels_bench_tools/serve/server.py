@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import walk_files
+from kernels_bench_tools.file_io import read_file, walk_files
 
 ADDRESS = "127.0.0.1"
 STATE = "/.kbt/state"
@@ -145,7 +145,7 @@ class _Handler(SimpleHTTPRequestHandler):
             return self._send(with_live_script(_MISSING, version), _HTML, HTTPStatus.NOT_FOUND)
         if file.suffix != ".html" or (is_folder and not url.endswith("/")):
             return super().send_head()  # the file, or a redirect to the address with a slash
-        return self._send(with_live_script(file.read_bytes(), version), _HTML)
+        return self._send(with_live_script(read_file(file), version), _HTML)
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> io.BytesIO:
         self.policy = _PAGE_POLICY if kind == _HTML else _FILE_POLICY

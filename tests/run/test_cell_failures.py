@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from projects import PYTHON
+from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.run.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process import run as processes
@@ -235,6 +235,24 @@ def test_what_a_cell_prints_is_in_its_logs_whatever_it_puts_there(workspace, the
     assert (run.status, run.reason) == ("error", "ValueError: in the end")
     assert workspace.text(run.stdout) == "before\nafter\n"
     assert workspace.text(run.stderr).endswith("ValueError: in the end\n")
+
+
+@pytest.mark.parametrize("then", ["mkfifo", "mkdir"])
+def test_no_build_waits_for_what_a_cell_puts_in_place_of_a_file_of_its_draft(tmp_path, then):
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    code = f"import os, pathlib, time\nfor draft in pathlib.Path({str(tmp_path)!r}).glob('.kbt/cache/.draft-*'):\n"
+    code += (
+        "    for name in ('environment.txt', 'stdout.txt', 'result.json', 'digests.txt', 'artifacts/more'):\n"
+    )
+    code += (
+        f"        (draft / name).unlink(missing_ok=True)\n        os.{then}(draft / name)\ntime.sleep(0.2)\n"
+    )
+    cells = f"```python id=a\n{code}```\n\n```python id=b needs=a\nprint('later')\n```\n"
+    (tmp_path / "n.md").write_text(f"# N\n\n{cells}")
+
+    for _ in range(2):
+        done = run_kbt(tmp_path, "build", "--env", "current", timeout=60)
+        assert (done.returncode in {0, 1}, "Traceback" in done.stderr) == (True, False), done.stderr
 
 
 @pytest.mark.gpu

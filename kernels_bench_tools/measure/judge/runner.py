@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import file_text, open_regular, read_file
 from kernels_bench_tools.measure.judge.messages import Ended, Job, Written
 from kernels_bench_tools.own_process import PACKAGE_FOLDER, PYTHON, import_paths, isolated_command
 from kernels_bench_tools.run.environment.base import CellEnvironment, write_script
@@ -61,7 +62,7 @@ def judge_script(site: Path) -> str:
 
 def other_package(site: Path) -> bool:
     """Return whether an environment has another version of this package than the one that runs, or none."""
-    lines = [line for file in sorted(site.glob("*.pth")) for line in file.read_text("utf-8").splitlines()]
+    lines = [line for file in sorted(site.glob("*.pth")) for line in file_text(file).splitlines()]
     for folder in (site, *(Path(line) for line in lines if line and not line.startswith(("#", "import")))):
         package = folder / PACKAGE_FOLDER.name
         if (package / "__init__.py").is_file():
@@ -71,7 +72,7 @@ def other_package(site: Path) -> bool:
 
 
 def _sources(folder: Path) -> dict[Path, bytes]:
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.py")}
+    return {path.relative_to(folder): read_file(path) for path in folder.rglob("*.py")}
 
 
 Turn = Future[None]
@@ -94,7 +95,7 @@ class Judge:
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)  # a cell may have removed it
         Path(self.socket).unlink(missing_ok=True)
-        with self._log.open("ab") as log:
+        with open_regular(self._log, "ab") as log:
             self._process = start_session(
                 self._command,
                 cwd=self._log.parent,
@@ -113,7 +114,7 @@ class Judge:
         if not self._state:
             self._exchange(None, START_SECONDS)
             self._state = self._socket_state()
-        self._log.write_bytes(b"")  # what it said of other cells is not why it fails now
+        open_regular(self._log, "wb").close()  # what it said of other cells is not why it fails now
         self._exchange(job, START_SECONDS)
         self._conditions = conditions(self._process.pid)  # now that it has used the device
 
@@ -153,7 +154,7 @@ class Judge:
             return msgspec.json.decode(line, type=Written)
         self._process.kill()
         self._process.wait()
-        lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it was ended"]
+        lines = file_text(self._log).strip().splitlines() or ["it was ended"]
         raise OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
 
 

@@ -29,6 +29,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import (
     file_digest,
     find_struct,
+    open_regular,
     read_file,
     read_struct,
     sync_path,
@@ -36,7 +37,7 @@ from kernels_bench_tools.file_io import (
     write_struct,
 )
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.own_folders import make_folder, opened, remove_tree
+from kernels_bench_tools.own_folders import clear_file, make_folder, opened, remove_tree
 from kernels_bench_tools.records.outcome import Outcome
 from kernels_bench_tools.records.record import Status
 from kernels_bench_tools.run.environment.base import ignore_folder
@@ -139,25 +140,28 @@ class Draft(_EntryFolder):
     """The project's folder."""
 
     def make(self) -> None:
-        """Make the folders and logs unless they are there: a cell may remove the project's state."""
+        """Make the folders and logs unless they are there: a cell may remove or replace them."""
         make_folder(self.artifacts, self.root, replace=True)
-        for log in LOGS:
-            (self.folder / log).touch()
+        for name in LOGS:
+            open_regular(self.folder / name, "ab").close()
 
     def finish(self, result: StoredResult, key: str) -> bool:
         """Write the result and the list of digests, as the entry of ``key``; return whether the entry has been synced to the disk."""
+        self.make()
+        clear_file(self.folder / RESULT)
+        clear_file(self.folder / _DIGESTS)
         digests = dict(_digests(self.folder))
         prefix = f"{self.artifacts.name}/"
         result.artifacts = {n.removeprefix(prefix): d for n, d in digests.items() if n.startswith(prefix)}
         data = msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
-        (self.folder / RESULT).write_bytes(data)
+        write_atomically(self.folder / RESULT, data, sync=False)
         digests[RESULT] = hashlib.sha256(data).hexdigest()
-        (self.folder / _DIGESTS).write_bytes(_as_list(digests, key, _secret()))
+        write_atomically(self.folder / _DIGESTS, _as_list(digests, key, _secret()), sync=False)
         if result.seconds < _SYNC_SECONDS:
             return False
         for folder, _, names in os.walk(self.folder):
-            for name in names:
-                sync_path(Path(folder, name))
+            for path in filter(Path.is_file, (Path(folder, name) for name in names)):
+                sync_path(path)
             sync_path(folder)
         return True
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, update_file
+from kernels_bench_tools.file_io import file_text, read_file, update_file, write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import (
     OLD_PYTHON,
@@ -140,7 +140,7 @@ class UvEnvironment:
         requires = _header(script).get("requires-python")
         if needs_old_python(requires):
             reason = f"requires-python is {requires}. {OLD_PYTHON}"
-            log.write_text(f"{reason}\n", encoding="utf-8")
+            write_atomically(log, f"{reason}\n".encode(), sync=False)
             return Prepared(reason=reason, unsolvable=True)
         # Else a .python-version beside the script, or above it, could name a program of the repository.
         python = os.environ.get("UV_PYTHON") or f">={'.'.join(map(str, OLDEST_PYTHON))},{requires or '>3'}"
@@ -149,7 +149,7 @@ class UvEnvironment:
         if end.stop is Stop.TIMEOUT:
             return Prepared(reason=f"uv timed out after {RESOLUTION_SECONDS:.0f} s")
         if end.code:
-            errors = log.read_text(encoding="utf-8", errors="replace")
+            errors = file_text(log)
             unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
             # Without the hints below it.
             text = errors.rpartition("error:")[2].split("\n\n")[0].replace("cause:", ":")
@@ -237,7 +237,7 @@ class CurrentEnvironment:
 
     def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
         version = f"{platform.python_implementation()} {platform.python_version()}"
-        log.write_text(f"current environment: {version}\n", encoding="utf-8")
+        write_atomically(log, f"current environment: {version}\n".encode(), sync=False)
         files = Installed(PYTHON, packages_folder(), [PACKAGE_FOLDER])
         files.accept()
         return Prepared(python=PYTHON, files=files)
@@ -285,7 +285,7 @@ def local_sources(header: dict[str, Any] | None, script: Path) -> dict[str, Path
 
 def _header(script: Path) -> dict[str, Any]:
     with suppress(ValueError):
-        return read_header(script.read_text(encoding="utf-8")) or {}
+        return read_header(read_file(script).decode()) or {}
     return {}
 
 

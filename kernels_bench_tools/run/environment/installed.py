@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import io
 import os
 import re
 import threading
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, find_struct, write_struct
+from kernels_bench_tools.file_io import file_digest, find_struct, read_file, write_struct
 from kernels_bench_tools.own_process import isolated_command, run_program
 
 State = tuple[int, int, int, int]
@@ -173,11 +174,9 @@ class Installed:
             for record in self.folder.glob(pattern):
                 packages, package = record.parents[1], record.parent.name.partition("-")[0]
                 # What comes after a line that is no CSV is in no RECORD.
-                with (
-                    suppress(csv.Error),
-                    record.open(encoding="utf-8", errors="surrogateescape", newline="") as file,
-                ):
-                    for path, *more in filter(None, csv.reader(file)):
+                with suppress(csv.Error):
+                    text = read_file(record).decode(errors="surrogateescape")
+                    for path, *more in filter(None, csv.reader(io.StringIO(text, newline=""))):
                         digest = more[0] if more and more[0].startswith("sha256=") else ""
                         listed[os.path.normpath(f"{packages}/{path}")] = _Listed(digest, package)
         return listed
