@@ -169,7 +169,7 @@ class Repository:
         try:
             done = run_git(self._folder, *arguments, given=given, **variables)
         except subprocess.TimeoutExpired:
-            remedy = "Look in .git for what is no regular file, such as a FIFO in `git config --list --show-origin`"
+            remedy = "Look there, in .git and in `git config --list` for a path that is no regular file, such as a FIFO"
             raise ProjectError(str(self._folder), f"git did not end in {_SECONDS} s", "", remedy) from None
         except (OSError, subprocess.SubprocessError) as error:
             raise ProjectError("git", f"cannot be run ({error})", "", "Install git") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from projects import run_kbt
 
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import read_file, write_atomically
 
 
 def test_on_a_read_only_file_system_the_error_names_the_file(
@@ -56,6 +56,26 @@ def test_a_file_that_another_process_is_writing_is_kept(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         write_atomically(tmp_path / "a.json", b"one")
         assert other.exists()
+
+
+def test_no_reader_waits_for_a_fifo_that_takes_the_place_of_a_file_just_before_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os\nfor number in range(10**9):\n    path = f'new{number}'\n"
+        "    os.mkfifo(path) if number % 2 else open(path, 'w').close()\n    os.replace(path, 'file')"
+    )
+    refused = 0
+    (tmp_path / "file").touch()
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as other:
+        for _ in range(40_000):
+            try:
+                read_file(tmp_path / "file")
+            except OSError as error:
+                refused += "not a regular file" in str(error)
+        other.kill()
+
+    assert 0 < refused < 40_000
 
 
 def test_a_file_that_is_nested_too_deeply_is_damaged(tmp_path: Path) -> None:

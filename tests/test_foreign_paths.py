@@ -63,6 +63,7 @@ SOURCES = {
     "repository": NOARCH.replace("org/scale", "../../outside"),
     "absolute": NOARCH.replace("org/scale", "/tmp/outside"),
     "name": NOARCH.replace('"scale"', '"../../outside"', 1),
+    "abi": NOARCH.replace("[torch-noarch]", '[torch]\nstable-abi = "../x"'),
     "link": NOARCH,
     "folder": NOARCH,
     "settings": NOARCH,

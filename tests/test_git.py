@@ -156,4 +156,4 @@ def test_a_git_that_waits_for_ever_is_ended_and_the_error_says_where_to_look(tmp
     done = run_kbt(tmp_path, "plan", "--since", "HEAD", timeout=100)
 
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert f"{tmp_path}: git did not end in 10 s. Look in .git" in done.stderr
+    assert f"{tmp_path}: git did not end in 10 s. Look there, in .git" in done.stderr

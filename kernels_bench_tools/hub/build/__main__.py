@@ -245,7 +245,9 @@ def _describe(plan: Plan, folder: Path, request: BuildRequest, compilers: Compil
 if __name__ == "__main__":
     try:
         sys.exit(main(msgspec.json.decode(sys.argv[1], type=BuildRequest)))
-    except KbtError as error:
+    except (KbtError, OSError) as error:
+        if isinstance(error, OSError):
+            error = KbtError(str(error.filename), f"cannot be used ({error.strerror})", "", "Move it away")
         print(f"kbt: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
