@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.own_folders import clear_file, opened, remove_tree
+from kernels_bench_tools.own_folders import clear_file, opened
 from kernels_bench_tools.text.foreign import parse_json
 
 T = TypeVar("T")
@@ -82,13 +82,10 @@ def find_struct(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True, below: Path | None = None) -> None:
-    """Write ``value`` to ``path`` as JSON, as :func:`update_file` does.
-
-    In a folder ``below`` that is kbt's own, a folder in place of the file is removed: a cell has made it.
-    """
-    if below and path.is_dir() and not path.is_symlink():
-        remove_tree(path, below)
+def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True, own: bool = False) -> None:
+    """Write ``value`` to ``path`` as JSON, as :func:`update_file` does; if ``own``, in place of whatever a cell has put there."""
+    if own:
+        clear_file(path)
     update_file(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n", sync=sync)
 
 
@@ -173,10 +170,7 @@ def file_digest(path: Path | str) -> str:
 
 
 def open_regular(path: Path | str, mode: str = "rb") -> BufferedRandom:
-    """Open a regular file; anything else that others may have put there is an ``OSError``, and nothing is waited for.
-
-    What is in place of a file that is opened to write it is removed, see :func:`clear_file`.
-    """
+    """Open a regular file and wait for nothing; anything else is an ``OSError``, or is cleared if the file is to be written."""
     refused = OSError(errno.EACCES, "it is not a regular file", str(path))
     if mode != "rb":
         clear_file(Path(path))

@@ -22,10 +22,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 1000
 
 
 def path_below(folder: Path, text: str, ending: str = "", *, where: str = "", linked: bool = False) -> Path:
-    """Return the path in ``folder`` that text from elsewhere names, with an ending of ours; a ``ProjectError`` if it names none.
-
-    It is one or several names with ``/``. Unless ``linked``, no link on it leads out of the folder.
-    """
+    """Return what text from elsewhere names in ``folder``, with our ending; a ``ProjectError`` if it leads out, unless a link may."""
     names = PurePosixPath(text).parts
     fits = names and all(map(is_file_name, names)) and len(text.encode()) <= _LONGEST_PATH
     path = folder.joinpath(*names[:-1], f"{names[-1]}{ending}") if fits else folder

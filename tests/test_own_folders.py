@@ -67,18 +67,17 @@ READ = {
     "own_folders.py": "opened, which waits for nothing",
     **dict.fromkeys(
         words("""
-            cli/effect.py cli/new.py models/config.py models/derive.py records/code.py records/model.py
-            report/paths.py report/site.py results/models.py run/cache/key.py
-            serve/server.py
-        """),
+        cli/effect.py cli/new.py models/config.py models/derive.py records/code.py records/model.py report/paths.py
+        report/site.py results/models.py run/cache/key.py serve/server.py
+    """),
         "files of this package",
     ),
     **dict.fromkeys(
         words("""
-            forking.py measure/device/clocks.py measure/judge/bindings.py measure/judge/process.py measure/timing/caches.py
-            measure/timing/cpu.py measure/device/environment.py records/device.py run/process/memory.py run/process/reaper.py
-            run/process/run.py run/process/confined.py
-        """),
+        forking.py measure/device/clocks.py measure/judge/bindings.py measure/judge/process.py measure/timing/caches.py
+        measure/timing/cpu.py measure/device/environment.py records/device.py run/process/memory.py run/process/reaper.py
+        run/process/run.py run/process/confined.py
+    """),
         "/proc, /sys, or in the process of a cell what it imports",
     ),
     "cluster/shipment.py": "an archive in memory",

@@ -70,7 +70,6 @@ _NOTES = {Flag.ZEROS_PASS, Flag.CONSTANT_OUTPUT, Flag.NO_NEGATIVE}
 """Of a problem, which its author should know."""
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel")
 _LEVEL = re.compile(r"level_?(\d+)/")
-_LONGEST_NAME = 200
 _Output = Annotated[Path | None, typer.Option("--output", "-o")]
 _Processes = Annotated[
     int, typer.Option(min=1, metavar="N", help="Number of processes. A verdict needs three.")
@@ -308,14 +307,13 @@ def _measure_all(
 ) -> list[_Measured]:
     """Measure what has no finished records of the same code in ``output``; everything if ``rerun``."""
     measured, stored = [], 0
-    digests = [_digest_or_reason(request) for request in requests]  # before one could change files of others
+    digests = [_digest_or_reason(it, output) for it in requests]  # before one could change files of others
     with closing(_Runner(timeout, processes)) as measuring:
         for number, (request, (digest, reason)) in enumerate(zip(requests, digests, strict=True), start=1):
             if reason:
                 measured.append(_failed(request.name, request.implementation, reason))
                 continue
-            name = f"{request.implementation}/{request.name}"
-            path = path_below(output, name, ".jsonl", where=request.reference)
+            path = _records_path(request, output)
             origin = Provenance(code_digest=digest, environment="current")
             records = read_records(path, on_problem=ignore) if path.is_file() else []
             failed = any(record.outcome.failed and not record.outcome.ran for record in records)
@@ -349,17 +347,22 @@ def _failed(name: str, implementation: str, reason: str, status: Status = Status
     return _Measured(request, [whole_record(implementation, status, reason, current_device())])
 
 
-def _digest_or_reason(request: ProblemRequest) -> tuple[str, str]:
+def _digest_or_reason(request: ProblemRequest, output: Path) -> tuple[str, str]:
     """Return the digest of a request's code; or an empty one, and why it cannot be measured."""
-    texts = (request.name, request.implementation, request.reference, request.candidate, request.root)
-    if not all(map(is_unicode, texts)):
+    if not all(map(is_unicode, (request.reference, request.candidate, request.root))):
         return "", "its path is not UTF-8"
-    if max(len(it.encode()) for it in (*request.name.split("/"), request.implementation)) > _LONGEST_NAME:
-        return "", f"its name has more than {_LONGEST_NAME} bytes"
     try:
+        _records_path(request, output)
         return _code_digest(request), ""
+    except ProjectError as error:
+        return "", f"its name cannot be a path. Expected: {error.expected}"
     except OSError as error:
         return "", f"{Path(error.filename).name} cannot be read ({error.strerror})"
+
+
+def _records_path(request: ProblemRequest, output: Path) -> Path:
+    name = f"{request.implementation}/{request.name}"
+    return path_below(output, name, ".jsonl", where=request.reference)
 
 
 def _code_digest(request: ProblemRequest) -> str:

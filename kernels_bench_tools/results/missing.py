@@ -47,7 +47,7 @@ def missing_summaries(
             after.keys[operator] = key
             after.summaries[operator] = known or _summary(root, operator, build)
     if stored and after != before:
-        write_struct(stored, after, sync=False, below=stored.parent)
+        write_struct(stored, after, sync=False, own=True)
     return {name: summary for name, summary in after.summaries.items() if summary.devices or summary.drawn}
 
 

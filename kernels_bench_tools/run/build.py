@@ -106,7 +106,7 @@ def build(
             run = _describe(survey, options, execution, wrong)
             if options.request.effect is None and not options.aside:  # else they are no results of the report
                 cache.save_last()
-                write_struct(project.state / REPORT_NAME, run, below=project.state)
+                write_struct(project.state / REPORT_NAME, run, own=True)
         if cache.grew:
             cache.prune(project.cache_size)
         return run

@@ -51,9 +51,8 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     variant, abi = f"torch-{backend}", binding.stable_abi if binding else ""
     abi = abi.get(backend, "") if isinstance(abi, dict) else abi
     if abi and not re.fullmatch(r"\d{1,3}\.\d{1,3}", abi):
-        raise KbtError(
-            f"{source.folder / 'build.toml'}: stable-abi", f"{abi[:99]!r} is no version", "One such as 2.10"
-        )
+        where = f"{source.folder / 'build.toml'}: stable-abi"
+        raise KbtError(where, f"{abi[:99]!r} is no version", "One such as 2.10")
     if binding:
         compilers.check(str(source.folder), backend, general.cuda)
         variant = compilers.variant(backend, abi)

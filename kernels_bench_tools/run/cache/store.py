@@ -360,7 +360,7 @@ class CellCache:
 
     def save_last(self) -> None:
         self._last.keys = dict(sorted(self._last.keys.items()))
-        write_struct(self._last_path, self._last, below=self.state)
+        write_struct(self._last_path, self._last, own=True)
 
     def draft(self) -> Draft:
         """Return an empty entry; a full or read-only disk is a ``ProjectError``."""
