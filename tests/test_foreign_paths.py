@@ -106,10 +106,11 @@ def test_problems_whose_records_would_have_no_valid_name_are_named(tmp_path: Pat
     (tmp_path / "set/solutions").mkdir(parents=True)
     (tmp_path / "set/solutions/s.json").write_text(json.dumps({**long, "spec": spec}))
 
-    for kind, path, code in (("kernelbench", "problems", 2), ("hf", "bench.py", 2), ("trace", "set", 1)):
+    for kind, path in (("kernelbench", "problems"), ("hf", "bench.py"), ("trace", "set")):
         done = run_kbt(tmp_path, "import", kind, path, timeout=120)
-        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
-        assert "cannot be a path" in done.stderr or "is not a valid file name" in done.stdout
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+        said = " ".join(done.stdout.split())
+        assert any(why in said for why in ("cannot be a path", "not UTF-8", "not a valid file name")), said
 
 
 PLACE = re.compile(

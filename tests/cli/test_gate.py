@@ -163,7 +163,8 @@ def test_a_real_kernel_is_measured_beside_its_earlier_version(project):
 
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
-    assert (row["base"]["status"], row["head"]["status"], row["change"]) == ("ok", "ok", "unsure")
+    assert {row["base"]["status"], row["head"]["status"]} <= {"ok", "disturbed"}
+    assert row["change"] == "unsure"
     assert row["base"]["ms"] > 0
 
 

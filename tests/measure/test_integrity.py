@@ -117,7 +117,8 @@ def test_a_thread_that_works_longer_than_the_calls_is_detected(guard: Guard) -> 
             pool.submit(torch.matmul, square, square)
             return cheats.right(*inputs)
 
-        flags = inspected(guard, leaving_work)
+        # On a busy machine, the thread may get no core.
+        flags = next(filter(None, (inspected(guard, leaving_work) for _ in range(100))), [])
 
     assert flags == [Flag.THREAD_INJECTION]
     assert "'ThreadPoolExecutor" in guard.reasons[Flag.THREAD_INJECTION]
