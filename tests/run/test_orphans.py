@@ -4,12 +4,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 from projects import PYTHON, WITHOUT_RIGHTS, survivors, wait_until
 
-from kernels_bench_tools.run.process.reaper import is_abandoned, reaper
+from kernels_bench_tools.run.process.reaper import is_abandoned, reap_orphans, reaper, start_session
 
 BUILD = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
 ESCAPES = """
@@ -125,3 +128,24 @@ def test_a_folder_that_a_cell_has_removed_is_made_again_and_stays_locked():
 
     assert owner.folder.is_dir()
     assert not is_abandoned(owner.owner)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="lists the children of each thread")
+def test_a_process_whose_starting_thread_has_ended_is_no_orphan() -> None:
+    """The system moves it to another thread, while others look for orphans."""
+    ended = threading.Event()
+    looking = [
+        threading.Thread(target=lambda: [reap_orphans() for _ in iter(ended.is_set, True)]) for _ in "ab"
+    ]
+    for thread in looking:
+        thread.start()
+    codes = []
+    for _ in range(80):
+        with ThreadPoolExecutor(1) as pool:
+            process = pool.submit(start_session, ["sh", "-c", "exit 3"]).result()
+        codes.append(process.wait())
+    ended.set()
+    for thread in looking:
+        thread.join()
+
+    assert codes == [3] * 80

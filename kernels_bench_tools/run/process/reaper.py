@@ -236,7 +236,11 @@ def _orphans() -> list[int]:
     for task in (_PROC / "self/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
             children.update(map(int, task.read_bytes().split()))
-    _started.intersection_update(children)
+    for pid in _started - children:  # one moves to another thread when the one that started it ends
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except (ChildProcessError, AttributeError):  # it has ended; not Linux
+            _started.discard(pid)
     session, orphans = os.getsid(0), []
     for pid in children - _started:
         with suppress(OSError):
