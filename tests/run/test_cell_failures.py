@@ -197,7 +197,7 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
 def test_shared_memory_that_a_cell_left_is_removed_unless_another_process_uses_it(workspace):
     code = (
         f"import os, time\nfiles = [open(f'/dev/shm/{OURS}-{{n}}-{{os.getpid()}}', 'w') for n in 'abc']\n"
-        "for file in files: file.write('x'); file.flush()\nprint(os.getpid()); time.sleep(4)"
+        "for file in files: file.write('x'); file.flush()\nprint(os.getpid()); time.sleep(2)"
     )
     with subprocess.Popen([PYTHON, "-c", USE_SHARED_MEMORY, OURS]) as user:
         other = SHARED / f"{OURS}-other"

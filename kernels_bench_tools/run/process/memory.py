@@ -20,6 +20,11 @@ _SHARED = Path("/dev/shm")  # noqa: S108 - only looked at
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
+def shared_names() -> set[str]:
+    """Return the names of the files and folders in ``/dev/shm``."""
+    return set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()  # noqa: PTH208
+
+
 class MemoryWatch:
     """Checks the memory of a process, its descendants and their orphans against a limit, a few times per second.
 
@@ -29,7 +34,8 @@ class MemoryWatch:
     on the address space would be simpler, but CUDA reserves more of it than a machine has memory.
     """
 
-    def __init__(self, leader: int, marker: bytes, limit: int | None) -> None:
+    def __init__(self, leader: int, marker: bytes, limit: int | None, others: set[str]) -> None:
+        """``others`` is what :func:`shared_names` returned before the process was started."""
         self._leader, self._marker = leader, marker
         limits = [psutil.virtual_memory().total]
         for path in _CGROUP_LIMITS:
@@ -37,7 +43,7 @@ class MemoryWatch:
                 limits.append(int(path.read_text()))
         self._limit = int(_DEFAULT_SHARE * min(limits)) if limit == 0 else limit
         self._next = 0.0
-        self._others = set(os.listdir(_SHARED)) if _SHARED.is_dir() else set()  # noqa: PTH208
+        self._others = others
         self._files: dict[tuple[int, int], Path] = {}
         """Files below ``/dev/shm`` that the processes made."""
         self._seen: set[int] = set()

@@ -119,15 +119,16 @@ class Processes:
         ``watch`` is called repeatedly while it runs, and once after; while it returns true, the time does not count.
         After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
-        from kernels_bench_tools.run.process.memory import MemoryWatch
+        from kernels_bench_tools.run.process.memory import MemoryWatch, shared_names
 
         if start.forker:
             start.forker.wait()
         began = time.monotonic()
         with logs.opened() as files:
+            others = shared_names()
             process = self._start(start, files)
             marker = os.fsencode(start.marker)
-            memory = MemoryWatch(process.pid, marker, limits.memory)
+            memory = MemoryWatch(process.pid, marker, limits.memory, others)
 
             def check() -> Stop | None:
                 nonlocal began
