@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import copy_file
 from kernels_bench_tools.text.hiding import visible
 
 _SECONDS = 10
@@ -94,7 +94,7 @@ class Repository:
         # changed whose time has changed.
         own = Path(os.fsdecode(self._git("rev-parse", "--git-path", "index")).removesuffix("\n"))
         with suppress(FileNotFoundError):
-            shutil.copyfile(self._folder / own, folder / "index")
+            copy_file(self._folder / own, folder / "index")
         copy = str(folder / "index")
         plain = ("--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z")
         new = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
