@@ -29,7 +29,7 @@ from kernels_bench_tools.file_io import (
     write_struct,
 )
 from kernels_bench_tools.measure.judge.messages import Ended, Job
-from kernels_bench_tools.measure.judge.runner import STARTER, Judge
+from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProcess, leave_a_core
 from kernels_bench_tools.own_folders import make_folder, output_folder, path_below, temporary_folder
 from kernels_bench_tools.own_process import PYTHON, import_paths, module_variables, python_command
 from kernels_bench_tools.records.code import code_digest
@@ -478,9 +478,8 @@ class _Runner:
         self._judge: Judge | None = None
         self._stack = ExitStack()
         self._variables = module_variables(os.environ)
-        if self._on_cpu:  # as many threads as cores are left to it
-            cores = str(max(1, len(os.sched_getaffinity(0)) - 1))
-            self._variables = {"OMP_NUM_THREADS": cores, **self._variables}
+        if self._on_cpu:
+            leave_a_core(self._variables)
 
     def judged(self, folder: Path, context: CellContext) -> tuple[list[Record], Status, str]:
         """Return the records of a process, which another one judges, its status, and the reason if it has failed."""
@@ -493,19 +492,26 @@ class _Runner:
         name, request = context.problem.name, msgspec.structs.replace(context.problem, output="records.jsonl")
         context = msgspec.structs.replace(context, problem=request, judge=self._judge.socket)
         job = Job(context=context, device=device, token=token_hex())
+        process = JudgedProcess(None, self._judge, job, on_cpu=self._on_cpu)
         try:
-            self._judge.begin(job)
-            end = self.run(folder, request, context, f"{job.token}{' beside' if self._on_cpu else ''}")
+            end = self.run(folder, request, context, process)
             failed = end.code or end.stop
             status, reason = _failure(end, folder / "stderr", self.timeout) if failed else (Status.OK, "")
             failure = Failure(type=status.label, msg=reason) if failed else None
-            written = self._judge.end(Ended(status=status, failure=failure))
+            written = process.end(Ended(status=status, failure=failure))
         except OSError as error:
             return [], Status.ERROR, str(error)
         lines = "".join(written.files.values()).encode()
         return decode_records(lines, name, ignore), status, reason
 
-    def run(self, folder: Path, request: ProblemRequest, context: CellContext, line: str = "now") -> Exit:
+    def run(
+        self,
+        folder: Path,
+        request: ProblemRequest,
+        context: CellContext,
+        judged: JudgedProcess | None = None,
+    ) -> Exit:
+        """Run a process, which is judged unless it only names workloads."""
         write_struct(folder / "context.json", context)
         write_struct(folder / "request.json", request)
         script = folder / "run.py"
@@ -513,24 +519,22 @@ class _Runner:
             script, f"from {_MODULE} import main\n\nmain({str(folder / 'request.json')!r})\n".encode()
         )
         variables = {**self._variables, CONTEXT_VARIABLE: str(folder / "context.json")}
-        if self._forks and (self._forker is None or self._forker.is_spent):
+        if judged and self._forks and (self._forker is None or self._forker.is_spent):
             empty = self._stack.enter_context(temporary_folder(reaper().folder))
             self._forker = Forker(python_command(*STARTER), self._variables, empty)
             self._stack.callback(self._forker.close)
         start = Start(
-            command=python_command(*STARTER, str(script)),
+            command=python_command(*(STARTER if judged else ()), str(script)),
             folder=folder,
             variables=variables,
             marker=f"{CONTEXT_VARIABLE}={variables[CONTEXT_VARIABLE]}",
             forker=self._forker,
         )
-        read, write = os.pipe()
-        os.write(write, f"{line}\n".encode())
-        os.close(write)
-        try:
-            return Processes().run(replace(start, stdin=read), Limits(self.timeout), Logs(folder / "stderr"))
-        finally:
-            os.close(read)
+        limits, logs = Limits(self.timeout), Logs(folder / "stderr")
+        if judged is None:
+            return Processes().run(start, limits, logs)
+        with judged.opened() as stdin:
+            return Processes().run(replace(start, stdin=stdin), limits, logs, judged.look)
 
     def close(self) -> None:
         self._stack.close()

@@ -22,7 +22,7 @@ from msgspec import structs
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import copy_file
 from kernels_bench_tools.measure.judge.messages import Job
-from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProcess, Judges
+from kernels_bench_tools.measure.judge.runner import STARTER, Judge, JudgedProcess, Judges, leave_a_core
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.own_folders import remove_tree, temporary_folder
@@ -345,9 +345,8 @@ class LocalExecutor:
             worker = forwarded_variables(variables)
             variables = {name: value for name, value in variables.items() if name not in worker}
             variables |= self._variables
-        if judged and self.device.kind == "cpu" and hasattr(os, "sched_getaffinity"):
-            # As many threads as cores are left to it.
-            variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+        if judged and self.device.kind == "cpu":
+            leave_a_core(variables)
         variables |= compiler_caches(os.environ, compiled)
         return variables | {name: os.environ[name] for name in pass_env if name in os.environ}
 

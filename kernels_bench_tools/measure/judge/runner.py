@@ -208,6 +208,12 @@ class Judges:
                 judge.close()
 
 
+def leave_a_core(variables: dict[str, str]) -> None:
+    """Let a process that is judged on a CPU have as many threads as cores are left to it."""
+    if hasattr(os, "sched_getaffinity"):
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+
+
 class JudgedProcess:
     """A process of a cell that has imported when it is its turn, begins then, and is judged if there is a ``judge``."""
 
