@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass
 from pathlib import Path
@@ -106,10 +107,6 @@ class ModuleProblem:
             self._weights = [*_state(self._module)]
             given = self.inputs(Workload(name=name, axes={}, dtype="float32"), device, 0)
             self._dtypes = [value.dtype if isinstance(value, Tensor) else None for value in given]
-            floats = [one for one in given[: self._tensors] if one.is_floating_point() and one.numel()]
-            self._notes = (
-                [Flag.NO_NEGATIVE] if floats and all(bool((one >= 0).all()) for one in floats) else []
-            )
             outputs = tensors_of(self.own(*given))
         if not outputs or not all(type(value) is Tensor for value in outputs):
             raise OperatorError(
@@ -120,11 +117,20 @@ class ModuleProblem:
         self._double: Any = deepcopy(self._module)
         if isinstance(self._double, Module):
             self._double.double()
-        with torch.no_grad():
-            if self._is_constant(device):
-                self._notes.append(Flag.CONSTANT_OUTPUT)
+        self._device = device
 
-    def operator(self) -> Operator:
+    @cached_property
+    def notes(self) -> tuple[Flag, ...]:
+        """What somebody who reads a result should know of the inputs and outputs; computes some outputs."""
+        with torch.no_grad():
+            tensors, _ = self._drawn(0, self._device)
+            floats = [one for one in tensors if one.is_floating_point() and one.numel()]
+            positive = bool(floats) and all(bool((one >= 0).all()) for one in floats)
+            found = {Flag.NO_NEGATIVE: positive, Flag.CONSTANT_OUTPUT: self._is_constant(self._device)}
+        return tuple(flag for flag, holds in found.items() if holds)
+
+    def operator(self, *, noted: bool = True) -> Operator:
+        """Return the operator; ``noted``: with its notes, which only a judge needs."""
         first, last = self._tensors, self._tensors + len(self._weights)
         floats = (str(one) for one in self._dtypes if one and one.is_floating_point)
         workload = Workload(
@@ -144,7 +150,7 @@ class ModuleProblem:
             tolerance=self._tolerance or product_tolerance,
             parameters=(*range(first, last), len(self._dtypes) - 1),
             renew=self._renew if self._is_random() else None,
-            declared=tuple(self._notes),
+            declared=self.notes if noted else (),
         )
 
     def _output(self, number: int, dtype: torch.dtype, shape: torch.Size) -> Output:
@@ -289,13 +295,18 @@ def run_module(
     """
     where = device or torch_device()
     problem = ModuleProblem(name or _name(reference), _maker(reference), inputs, where)
-    options = {"output": output, "device": where}
+    options: dict[str, Any] = {"output": output, "device": where}
     records = _measure(problem, REFERENCE, lambda: _maker(reference), **options)
     return records + _measure(problem, _name(candidate), lambda: _maker(candidate), **options)
 
 
 def _measure(
-    problem: ModuleProblem, implementation: str, load: Callable[[], Make], **options: Any
+    problem: ModuleProblem,
+    implementation: str,
+    load: Callable[[], Make],
+    *,
+    noted: bool = True,
+    **options: Any,
 ) -> list[Record]:
     loaded: list[Make] = []
 
@@ -304,7 +315,7 @@ def _measure(
         return problem.call
 
     return run_benchmark(
-        problem.operator(),
+        problem.operator(noted=noted),
         load=loading,
         prepare=lambda *parameters: problem.prepare(loaded[0])(*parameters),
         workloads=_SET,
@@ -362,7 +373,7 @@ def main(path: str) -> None:
         write_atomically(Path(request.output), msgspec.json.encode([*names]))
         return
     found = open_problem(request, Path(path).parent, device)
-    options = {"output": request.output, "device": device, "tags": found.tags}
+    options: dict[str, Any] = {"output": request.output, "device": device, "tags": found.tags, "noted": False}
     _measure(found.module, REFERENCE, lambda: found.own, **options)
     if request.candidate or request.kernel:
         _measure(found.module, request.implementation, found.load, **options)
