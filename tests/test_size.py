@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES = {"kernels_bench_tools": 43_830, "tests": 32_817}
+LINES = {"kernels_bench_tools": 43_824, "tests": 32_817}
 """The most lines of Python in a folder, with all that is inside."""
 LONGEST = 60
 """Lines of a function, with its signature and docstring."""

@@ -271,12 +271,12 @@ class _Attempt:
         most = calls_at_once(sum(map(size_in_bytes, like)), self.session.device)
         replay: Replay | HostReplay | None = None
         if self.session.separate and self.session.device == "cpu" and sys.platform == "linux":
-            own = {*changes.positions, *(n for n in range(len(inputs)) if self.operator.may_overwrite(n))}
-            own = {n for n in own if isinstance(inputs[n], Tensor)}
+            tensors = (n for n, one in enumerate(inputs) if isinstance(one, Tensor))
+            overwritten = list(filter(self.operator.may_overwrite, tensors))
+            own = {*changes.positions, *overwritten}
             own_sets = [
                 tuple(one.clone() if n in own else one for n, one in enumerate(inputs)) for _ in range(sets)
             ]
-            overwritten = [n for n in own if self.operator.may_overwrite(n)]
             # Not zeros: a page that nothing was written to costs nothing to read.
             outputs = [torch.ones(one.shape, dtype=one.dtype) for one in like]
             replay = HostReplay(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
 calls, the least that changes a median, passes on one workload in one process of 64."""
-PICKED_UNSEALED = 2
+PICKED_BESIDE_SEALED = 2
 """The same where there are sealed calls, too, whose outputs are compared."""
 
 
@@ -56,7 +56,7 @@ class Batches:
     ) -> None:
         self.replay = replay
         self.calls, self._keep = calls, keep
-        self._most = min(PICKED_UNSEALED if replay else PICKED, max(2, most))
+        self._most = min(PICKED_BESIDE_SEALED if replay else PICKED, max(2, most))
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
         self.queuing_ms: list[float] = []
@@ -170,12 +170,8 @@ class Batches:
         ended, the output is taken. On a CPU it is at most one, which is made once more: the output must have the same digest.
         """
         assert self.replay
-        change, on_gpu, turn, sets = (
-            new_change(),
-            isinstance(self.replay, Replay),
-            self._turn,
-            len(self.changes),
-        )
+        change, on_gpu = new_change(), isinstance(self.replay, Replay)
+        which = [0 if on_gpu else (self._turn + number) % len(self.changes) for number in range(count)]
         if on_gpu and not self.state().repeatable:
             self.calls.make_ahead(count, hot=True)
         seal = self.calls.seal()
@@ -192,21 +188,18 @@ class Batches:
             self.changes[0].append(change)
         else:
             self._turn += count
-            for number, call in enumerate(calls):
-                self.changes[(turn + number) % sets].append(call.key)
+            for number, call in zip(which, calls, strict=True):
+                self.changes[number].append(call.key)
         if ms is None:
             return None
         self.queuing_ms.append(1e3 * seal.queuing_seconds / count)
         for number in sorted(random.SystemRandom().sample(range(count), min(take, count if on_gpu else 1))):
-            which, own = 0, self.changes[0]
-            if on_gpu:
-                output = self.calls.output(number)
-            else:
-                which = (turn + number) % sets
-                own, output = self.changes[which], self.calls.again(number)
-                del own[len(own) - len(range(number, count, sets)) + 1 :]  # was undone
-            whole = self.replay.is_whole(calls[number], output)
-            self._others.append(Picked(which, len(own), self._keep(output), calls[number], whole))
+            call, own = calls[number], self.changes[which[number]]
+            output = self.calls.output(number) if on_gpu else self.calls.again(number)
+            if not on_gpu:
+                del own[own.index(call.key) + 1 :]  # was undone
+            whole = self.replay.is_whole(call, output)
+            self._others.append(Picked(which[number], len(own), self._keep(output), call, whole))
         return ms
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:

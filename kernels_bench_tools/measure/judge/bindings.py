@@ -28,6 +28,7 @@ os.environ.setdefault("TORCHINDUCTOR_QUIESCE_ASYNC_COMPILE_POOL", "0")
 _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
 ASLEEP_MS, MOST_PAUSE_SECONDS = 0.03, 0.01
+"""What a thread may run after each call that has waited for it, and the longest pause after a call in which others are seen."""
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
 _EARLIER_THREADS = frozenset(_current_frames())

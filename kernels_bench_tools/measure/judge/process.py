@@ -137,8 +137,8 @@ class _Judge:
             session.measure_sentinels()
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
-            _check_task(task, job)
             operator = self._problem(task, job, number) or find_operator(task.operator, job.context.operators)
+            _check_task(task, job, operator)
             state.selected = task.selected(operator)
             session.measure_peaks(task.peaks(state.selected))
             records = measure_task(
@@ -178,19 +178,19 @@ class _Judge:
         return self._sessions[device]
 
 
-def _check_task(task: Task, job: Job) -> None:
+def _check_task(task: Task, job: Job, operator: Operator) -> None:
     """Let a task's device and implementation be those of the job.
 
     Raises ``KbtError`` if the operator, the kind of device or the file is not one that the cell may name.
     """
     where = f"{job.context.origin.notebook}: run_benchmark({task.operator!r})"
     expected = job.context.operator.rpartition("/")[2]
-    if expected and task.operator != expected:
+    if expected and operator.name != expected:
         raise KbtError(
             where,
             f"measures another operator than {expected!r}, in whose folder the notebook is",
             "",
-            f"Move it to {task.operator}/impls/, or to such a folder elsewhere",
+            f"Move it to {operator.name}/impls/, or to such a folder elsewhere",
         )
     if task.device.partition(":")[0] != job.device.partition(":")[0]:
         raise KbtError(where, f"measures on {task.device!r}, and this build measures on {job.device!r}", "")
